@@ -81,7 +81,6 @@ class Attempt:
     keywords: Mapping[str, Any]
     view: str
     group: int = 1
-    negated: tuple[str, ...] = ()  # terms of the other sign
     powers: Mapping[str, int] = field(default_factory=dict)  # of the scale, on terms
     factors: Mapping[str, Any] = field(default_factory=dict)  # of terms
     term_order: tuple[str, Callable[[Array], Array]] | None = None  # of items and heads
@@ -330,8 +329,6 @@ def parts_of(attempt: Attempt) -> tuple[dict[str, Array], Array]:
         parts["attn_mask"] = np.where(hidden, 0.0, mask)
     for name in parts.keys() & attempt.powers.keys():
         parts[name] = attempt.get("scale") ** attempt.powers[name] * parts[name]
-    for name in parts.keys() & {*attempt.negated}:
-        parts[name] = -parts[name]
     for name in parts.keys() & attempt.factors.keys():
         parts[name] = attempt.factors[name] * parts[name]
     name, order = attempt.term_order or ("", np.asarray)

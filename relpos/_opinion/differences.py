@@ -404,9 +404,6 @@ MISTAKES: dict[str, Row] = {
         "each by its sum of exponentials, as `merge_attention` does",
         softmaxes.in_chunks,
     ),
-    "weights_multiplied": alone_in_weights(
-        "the weights, or the results, times a number", softmaxes.other_factor
-    ),
     "added_after_softmax": alone_in_weights(
         "a bias or position term added after the softmax",
         *map(softmaxes.added_late, softmaxes.LATE),
@@ -641,6 +638,9 @@ MISTAKES: dict[str, Row] = {
         tables.taken(rel_query="rel_value", rel_value="rel_query"),
     ),
     # numbers that follow from the results
+    "weights_multiplied": single_in_weights(
+        "the weights, or the results, times a number", solved.weights_factor
+    ),
     "term_factor": single_in_weights(
         "a term times a number, or left out", solved.term_factors
     ),

@@ -12,7 +12,7 @@ from relpos._checks import quiet
 from relpos._opinion.attempt import Attempt, relative_to
 
 Pair = tuple[Any, Any]
-#: Other numerators and denominators of the network's number, in words: of psi, c,
+#: Other numerators and denominators of the normalised distance, in words: of psi, c,
 #: distances, positions of queries, those from the threshold on, positions of keys and
 #: their number.
 NUMBERS: dict[str, Callable[..., Pair]] = {
@@ -75,14 +75,15 @@ def other_rules(attempt: Attempt) -> list[Attempt]:
 
     right = number(lambda psi, c, d, i, far, j, n: (psi(d), psi(far)))
     made: list[tuple[str, Any, Any]] = [
-        (f"its number {words}", number(f), _network) for words, f in NUMBERS.items()
+        (f"the normalised distance {words}", number(f), _network)
+        for words, f in NUMBERS.items()
     ]
-    made += [(f"its network {words}", right, f) for words, f in NETWORKS.items()]
+    made += [(f"the network {words}", right, f) for words, f in NETWORKS.items()]
     found = []
     for words, x, network in made:
         bias = np.moveaxis(network(x[..., None], p), -1, -3)
         if np.isfinite(bias).all():
             mask = attempt.get("attn_mask") - p["bias"] + bias
             changed = attempt.with_keywords(attn_mask=mask)
-            found.append(replace(changed, detail=f"FIRE with {words}"))
+            found.append(replace(changed, detail=words))
     return found

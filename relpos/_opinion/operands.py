@@ -94,7 +94,8 @@ def is_disentangled(attempt: Attempt) -> bool:
 @variant
 def negated(attempt: Attempt, *names: str) -> Attempt | None:
     here = [n for n in names if has_numbers(attempt, n)]
-    return replace(attempt, negated=(*attempt.negated, *here)) if here else None
+    factors = {n: -attempt.factors.get(n, 1.0) for n in here}
+    return replace(attempt, factors={**attempt.factors, **factors}) if here else None
 
 
 @variant

@@ -138,21 +138,27 @@ def _same(plan: Plan, other: Plan) -> bool:
     return not gap.any() and bool(np.all(plan.magnitude == other.magnitude))
 
 
+def rotated_by(attempt: Attempt, of_query: Plan, of_key: Plan) -> Attempt:
+    """Rotate queries and keys by plans; nothing is left to be rotated."""
+    x, rotary = attempt.keywords, attempt.rotary
+    assert rotary is not None
+    return replace(attempt, rotary=None).with_keywords(
+        query=rotate(x["query"], rotary.query_positions, of_query),
+        key=rotate(x["key"], rotary.key_positions, of_key),
+    )
+
+
 def by_plans(rule: Callable[[Plan, Sizes], Iterable[tuple[Plan, Plan]]]) -> Changes:
     """Make changes of a rule that yields the plans of queries and of keys."""
 
     def changes(attempt: Attempt) -> Iterator[Attempt]:
-        if (rotary := attempt.rotary) is None:
+        if attempt.rotary is None:
             return
-        query, key = attempt.get("query"), attempt.get("key")
         right, sizes = _plan(attempt)
         for of_query, of_key in rule(right, sizes):
             if _same(of_query, right) and _same(of_key, right):
                 continue
-            yield replace(attempt, rotary=None).with_keywords(
-                query=rotate(query, rotary.query_positions, of_query),
-                key=rotate(key, rotary.key_positions, of_key),
-            )
+            yield rotated_by(attempt, of_query, of_key)
 
     return changes
 
@@ -177,33 +183,28 @@ def on_cached(rule: Callable[[Plan, Sizes], Iterable[Plan]]) -> Changes:
     """Make changes of a rule, of the cached keys alone."""
 
     def changes(attempt: Attempt) -> Iterator[Attempt]:
-        rotary, split = attempt.rotary, attempt.cached
-        if rotary is None or not split:
+        split = attempt.cached
+        if attempt.rotary is None or not split:
             return
-        key, at = attempt.get("key"), rotary.key_positions
         right, sizes = _plan(attempt)
-        query = rotate(attempt.get("query"), rotary.query_positions, right)
-        new = rotate(key, at, right)[..., split:, :]
+        new = rotated_by(attempt, right, right)
         for plan in rule(right, sizes):
-            old = rotate(key, at, plan)[..., :split, :]
-            yield replace(attempt, rotary=None).with_keywords(
-                query=query, key=np.concatenate([old, new], axis=-2)
-            )
+            old = rotated_by(attempt, right, plan).get("key")
+            parts = old[..., :split, :], new.get("key")[..., split:, :]
+            yield new.with_keywords(key=np.concatenate(parts, axis=-2))
 
     return changes
 
 
 def any_base(attempt: Attempt) -> Iterator[Attempt]:
     """Use the base that explains the results, if one does."""
-    if (rotary := attempt.rotary) is None:
+    if attempt.rotary is None:
         return
     plan, sizes = _plan(attempt)
 
     def made(base: Array) -> Attempt:
         other = plan._replace(inv_freq=sizes._replace(base=base.item()).usual)
-        query = rotate(attempt.get("query"), rotary.query_positions, other)
-        key = rotate(attempt.get("key"), rotary.key_positions, other)
-        return replace(attempt, rotary=None).with_keywords(query=query, key=key)
+        return rotated_by(attempt, other, other)
 
     around = np.linspace(np.log(50.0), np.log(2e8), 62)
     found = solve(attempt, made, around) if sizes.free and sizes.width > 2 else None

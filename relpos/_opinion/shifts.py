@@ -55,39 +55,37 @@ def other_skews(attempt: Attempt) -> Iterator[Attempt]:
         yield replace(by_shift, skew=skew)
 
 
-def transposed_skews(attempt: Attempt) -> Iterator[Attempt]:
-    """Shift the other axis of the products."""
-
-    def across(x: Array, keys: int, **flags: bool) -> Array:
-        turned = np.swapaxes(x[..., :keys], -1, -2)
-        found = skewed(turned, keys, past=True, end=False, **flags)
-        return np.swapaxes(found, -1, -2)
-
-    by_shift = shifted(attempt)
-    if by_shift is None or len({*attempt.lengths}) != 1:
-        return
-    for flipped, behind, last in product((False, True), repeat=3):
-        skew = partial(across, flipped=flipped, behind=behind, last=last)
-        yield replace(by_shift, skew=skew)
+def _across(x: Array, keys: int, **flags: bool) -> Array:
+    turned = np.swapaxes(x[..., :keys], -1, -2)
+    found = skewed(turned, keys, past=True, end=False, **flags)
+    return np.swapaxes(found, -1, -2)
 
 
-def padded_by_row(attempt: Attempt) -> Iterator[Attempt]:
-    """Pad a square of products by a row of zeros, and drop a column."""
+def _by_row(x: Array, keys: int, behind: bool, last: bool, flipped: bool) -> Array:
+    """Pad products by a row of zeros, and drop a column."""
+    x = x[..., :keys]
+    x = x[..., ::-1] if flipped else x
+    parts = [np.zeros((*x.shape[:-2], 1, keys)), x]
+    padded = np.concatenate(parts[::-1] if behind else parts, axis=-2)
+    padded = padded.reshape(*x.shape[:-1], keys + 1)
+    return padded[..., :-1] if last else padded[..., 1:]
 
-    def by_row(x: Array, keys: int, behind: bool, last: bool, flipped: bool) -> Array:
-        x = x[..., :keys]
-        x = x[..., ::-1] if flipped else x
-        parts = [np.zeros((*x.shape[:-2], 1, keys)), x]
-        padded = np.concatenate(parts[::-1] if behind else parts, axis=-2)
-        padded = padded.reshape(*x.shape[:-1], keys + 1)
-        return padded[..., :-1] if last else padded[..., 1:]
 
-    by_shift = shifted(attempt)
-    if by_shift is None or len({*attempt.lengths}) != 1:
-        return
-    for behind, last, flipped in product((False, True), repeat=3):
-        skew = partial(by_row, behind=behind, last=last, flipped=flipped)
-        yield replace(by_shift, skew=skew)
+def of_squares(skew: Callable[..., Array]) -> Callable[[Attempt], Iterator[Attempt]]:
+    """Make changes of a shift of as many queries as keys, with all of its flags."""
+
+    def changes(attempt: Attempt) -> Iterator[Attempt]:
+        by_shift = shifted(attempt)
+        if by_shift is None or len({*attempt.lengths}) != 1:
+            return
+        for flipped, behind, last in product((False, True), repeat=3):
+            flags = {"flipped": flipped, "behind": behind, "last": last}
+            yield replace(by_shift, skew=partial(skew, **flags))
+
+    return changes
+
+
+transposed_skews, padded_by_row = of_squares(_across), of_squares(_by_row)
 
 
 # ---- the order of the keys -----------------------------------------------------------

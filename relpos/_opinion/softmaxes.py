@@ -13,7 +13,6 @@ from relpos._opinion.arrays import zeros_and_ones
 from relpos._opinion.attempt import (
     Attempt,
     Change,
-    evaluate,
     logits,
     rotated,
     summed,
@@ -21,21 +20,21 @@ from relpos._opinion.attempt import (
     variant,
 )
 from relpos._opinion.positions import some
+from relpos._opinion.solved import TERMS
 from relpos._opinion.visibility import EMPTY, hides
 
 #: Axes of the weights, in words, from the first.
 AXES = ("items of the batch", "heads", "queries", "keys")
-#: Terms that may be added to the weights, in words.
-LATE = {
-    ("rel_bias",): "the bias",
-    ("attn_mask",): "the numbers of the mask",
-    ("rel_key",): "the position term",
-    ("rel_key", "pos_bias_v"): "the position terms",
-    ("position_query",): "the position term",
-    ("rel_query",): "the position term of the queries",
-    ("rel_key", "rel_query"): "the position terms",
-    ("rel_key", "rel_query", "pos_bias_v"): "the position terms",
-}
+#: Terms that may be added to the weights, or multiply the scores.
+LATE = (
+    *((name,) for name in TERMS if name not in ("content", "pos_bias_u", "pos_bias_v")),
+    *(("rel_key", "pos_bias_v"), ("rel_key", "rel_query")),
+    ("rel_key", "rel_query", "pos_bias_v"),
+)
+
+
+def _words_of(names: tuple[str, ...]) -> str:
+    return TERMS[names[0]] if len(names) == 1 else "the position terms"
 
 
 @variant
@@ -102,7 +101,9 @@ def _has(attempt: Attempt, names: tuple[str, ...]) -> bool:
 
 def added_late(names: tuple[str, ...]) -> Callable[[Attempt], Iterator[Attempt]]:
     """Add terms to the weights, not to the scores."""
-    words = f"{LATE[names]} added after the softmax, to the weights, not to the scores"
+    words = (
+        f"{_words_of(names)} added after the softmax, to the weights, not to the scores"
+    )
 
     def tried(attempt: Attempt) -> Iterator[Attempt]:
         if not _has(attempt, names):
@@ -119,7 +120,7 @@ def added_late(names: tuple[str, ...]) -> Callable[[Attempt], Iterator[Attempt]]
 def multiplied(attempt: Attempt, names: tuple[str, ...]) -> Attempt | None:
     if not _has(attempt, names):
         return None
-    words = f"{LATE[names]} multiplied with the scores, not added to them"
+    words = f"{_words_of(names)} multiplied with the scores, not added to them"
     return replace(attempt, multiplied=names, detail=words)
 
 
@@ -143,19 +144,6 @@ def in_chunks(attempt: Attempt) -> Iterator[Attempt]:
         return
     for count, factor in product(some(attempt.lengths[1]), (1.0, 0.5)):
         yield replace(attempt, chunks=count, factor=factor)
-
-
-def other_factor(attempt: Attempt) -> Iterator[Attempt]:
-    """Multiply the weights by the number that explains the results, if one does."""
-    aim, own = attempt.aim, evaluate(attempt).result
-    if aim is None or aim.shape != own.shape:
-        return
-    with np.errstate(all="ignore"):
-        factor = _rounded(float(np.nansum(aim * own) / np.nansum(own**2)))
-        left = np.nansum((aim - factor * own) ** 2) / np.nansum(aim**2)
-    if left < 1e-10 and abs(factor - 1.0) > 1e-3:  # noise in 16 bits is no number
-        words = f"the weights, or the results, times {factor:.6g}"
-        yield replace(attempt, factor=factor * attempt.factor, detail=words)
 
 
 # ---- finite scores of what is hidden -------------------------------------------------

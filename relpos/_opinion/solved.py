@@ -38,9 +38,7 @@ def solve(
         return None
     shape = [1] * aim.ndim
     shape[-2] = aim.shape[-2] if of_queries else 1
-    axes = tuple(
-        axis for axis in range(aim.ndim) if axis != aim.ndim - 2 or shape[axis] == 1
-    )
+    axes = tuple(axis for axis, count in enumerate(shape) if count == 1)
 
     def results(x: Array) -> Array:
         return evaluate(made(np.exp(x))).result
@@ -66,30 +64,43 @@ def solve(
 _AROUND = np.linspace(-4.0, 4.0, 9)
 
 
-def other_number(attempt: Attempt, name: str) -> Iterator[Attempt]:
+def _one_number(
+    attempt: Attempt, made: Callable[[float], Attempt], own: float, words: str
+) -> Iterator[Attempt]:
     """Use the positive number that explains the results, if it is another one."""
-    own = attempt.get(name)
-    if not own or own < 0:
-        return
-    found = solve(
-        attempt,
-        lambda x: attempt.with_keywords(**{name: x.item()}),
-        math.log(own) + _AROUND,
-    )
+    found = solve(attempt, lambda x: made(x.item()), math.log(own) + _AROUND)
     if found is not None and not math.isclose(found.item(), own, rel_tol=1e-3):
-        made = attempt.with_keywords(**{name: found.item()})
-        yield replace(made, detail=f"a {name} of {found.item():.6g}, not {own:.6g}")
+        yield replace(made(found.item()), detail=words.format(found.item(), own))
+
+
+def other_number(attempt: Attempt, name: str) -> Iterator[Attempt]:
+    own = attempt.get(name)
+    if own and own > 0:
+        words = f"a {name} of {{:.6g}}, not {{:.6g}}"
+        yield from _one_number(
+            attempt, lambda x: attempt.with_keywords(**{name: x}), own, words
+        )
+
+
+def weights_factor(attempt: Attempt) -> Iterator[Attempt]:
+    def made(x: float) -> Attempt:
+        return replace(attempt, factor=x * attempt.factor)
+
+    words = "the weights, or the results, times {:.6g}"
+    yield from _one_number(attempt, made, 1.0, words)
 
 
 def term_factors(attempt: Attempt) -> Iterator[Attempt]:
-    """Multiply one of several terms by a number; leave it out."""
+    """Multiply one of several terms by a number, or leave it out."""
     names = [name for name in TERMS if attempt.get(name) is not None]
     for name in ["content", *names] if names else ():
-        yield replace(attempt, factors={name: 0.0}, detail=f"{TERMS[name]} left out")
-        found = solve(attempt, lambda x: replace(attempt, factors={name: x}), _AROUND)  # noqa: B023
-        if found is not None and abs(found.item() - 1.0) > 1e-3:
-            made = replace(attempt, factors={name: found.item()})
-            yield replace(made, detail=f"{TERMS[name]} times {found.item():.6g}")
+
+        def made(x: float, name: str = name) -> Attempt:
+            return replace(attempt, factors={**attempt.factors, name: x})
+
+        yield replace(made(0.0), detail=f"{TERMS[name]} left out")
+        words = f"{TERMS[name]} times {{:.6g}}"
+        yield from _one_number(attempt, made, 1.0, words)
 
 
 def query_factors(attempt: Attempt) -> Iterator[Attempt]:

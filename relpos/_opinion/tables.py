@@ -292,12 +292,8 @@ def moved_rows(attempt: Attempt) -> Iterator[Attempt]:
     rows = max((count for _, count in spans_of(attempt)), default=0)
     for step in range(2, min(rows, 64)):
         for side, way in ((step, "after"), (-step, "before")):
-            made = by_position(partial(np.add, side))(attempt)
-            yield from [
-                replace(x, detail=f"the row {step} rows {way} the right one")
-                for x in [made]
-                if x
-            ]
+            if made := by_position(partial(np.add, side))(attempt):
+                yield replace(made, detail=f"the row {step} rows {way} the right one")
 
 
 @variant
