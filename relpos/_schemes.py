@@ -42,6 +42,12 @@ def clipped(lq: int, lk: int, k: int, is_causal: bool) -> int:
     return 2 * k + 1
 
 
+def in_reach(lq: int, lk: int, k: int, is_causal: bool) -> int:
+    """Count those from -k to k that a pair has, the last query at the last key."""
+    ahead = 0 if is_causal else min(k, lq - 1)
+    return 1 + max(min(k, lk - 1), 0) + max(ahead, 0)
+
+
 def buckets(lq: int, lk: int, k: int, is_causal: bool) -> int:
     """Count k for each direction."""
     return 2 * k
@@ -82,8 +88,8 @@ class Scheme(NamedTuple):
     rows : callable
         (Lq, Lk, k, is_causal) to the rows of the tables among them.
     listed : callable, optional
-        The same arguments to the relative positions for which buckets list those rows;
-        None where there are no buckets.
+        The same arguments to the relative positions of pairs, for which buckets list
+        those rows; None where there are no buckets.
     settings : tuple of (str, object)
         Plain arguments of `call` that make it this scheme, by name.
     title : str
@@ -340,7 +346,7 @@ SCHEMES = (
         synonyms=("disentangled_attention",),
         operands=("rel_key", "rel_query"),
         rows=buckets,
-        listed=clipped,
+        listed=in_reach,
     ),
     Scheme(
         "graph_attention",

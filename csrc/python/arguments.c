@@ -1,11 +1,12 @@
 /* arguments.c: arguments of attention as their caller gave them, one at a time, for direct.c:
- * flags, numbers, and plain arrays or tensors of float32 or float64. Each function returns
- * whether it took the value. None raises: what is not taken is left to Python. */
+ * flags, numbers, and plain arrays or tensors. Each function returns whether it took the
+ * value. None raises: what is not taken is left to Python. */
 #include "module.h"
 
 #include <math.h>
 
 static PyObject *requires_grad; /* the name */
+static dict_entry buckets = {"buckets", NULL};
 
 /* ---- flags and numbers --------------------------------------------------------------- */
 
@@ -188,7 +189,7 @@ take_operand(direct_call *d, int index, PyObject *value)
     }
     take_view(array, view);
     FIELD(&d->call, rp_array, row->array).data = view->data;
-    return view->kind >= KIND_F32 && view->kind <= KIND_BOOL;
+    return view->kind >= KIND_F16 && view->kind <= KIND_BOOL;
 }
 
 int
@@ -200,7 +201,7 @@ may_be_none(const PyObject *name)
     for (int i = SCALE; i < OTHERS; i++)
         if (others[i].key == name)
             return 1;
-    return 0;
+    return name == buckets.key;
 }
 
 int
@@ -214,7 +215,7 @@ take_argument(direct_call *d, PyObject *name, PyObject *value)
             d->given |= 1u << i;
             return take_other(d, i, value);
         }
-    return 0;
+    return name == buckets.key && take_buckets(d, value);
 }
 
 /* Whether no row of a backward is one of nan, which may have to be left out. */
@@ -234,22 +235,37 @@ are_sums_numbers(const attention_call *call)
     return 1;
 }
 
+/* Checks an array, one of 16 bits that kernels do not read so as a copy of float32. */
+static int
+check_array(attention_call *call, int index)
+{
+    const operand_row *row = &operand_rows[index];
+    array_view *view = &call->views[index];
+    if (view->owner == NULL)
+        return row->roles[call->direction] != REQUIRED;
+    if (row->of_kind == OF_T && storage_of(view->kind) != RP_OWN &&
+        row->roles[call->direction] == OPTIONAL) {
+        if (widen_view(view) < 0)
+            return 0;
+        FIELD(call, rp_array, row->array).data = view->data;
+    }
+    return check_operand(call, row, view) == 0;
+}
+
 /* Kinds of all arrays, the query's first, and what the call makes. */
 static int
 check_arrays(direct_call *d)
 {
     attention_call *call = &d->call;
     for (int i = 0; i < OPERANDS; i++)
-        if (call->views[i].owner != NULL
-                ? check_operand(call, &operand_rows[i], &call->views[i]) < 0
-                : operand_rows[i].roles[call->direction] == REQUIRED)
+        if (!check_array(call, i))
             return 0;
-    if (call->direction == FORWARD) {
-        call->makes[OUT] = 1;
-        call->makes[LSE] |= (char)d->has_lse;
-        call->makes[ROW_MAX] = call->makes[ROW_SUM] =
-            (char)(d->requires_grad || d->keeps);
-    }
+    if (call->direction == BACKWARD)
+        return call->views[OUT].kind == call->kind;
+    call->makes[OUT] = 1;
+    call->makes[LSE] |= (char)d->has_lse;
+    call->makes[ROW_MAX] = call->makes[ROW_SUM] = (char)(d->requires_grad || d->keeps);
+    call->makes[KEPT] = call->makes[ROW_MAX] && rounds_out(call);
     return 1;
 }
 
@@ -320,8 +336,9 @@ int
 fit_arguments(direct_call *d)
 {
     shape_rules rules = {.groups = d->groups};
-    return check_arrays(d) && fit_shapes(&d->call, rules).rule == FITS &&
-           lay_out(&d->call) == 0 && take_settings(d) && are_sums_numbers(&d->call);
+    return gather_tables(d) && check_arrays(d) &&
+           fit_shapes(&d->call, rules).rule == FITS && lay_out(&d->call) == 0 &&
+           take_settings(d) && are_sums_numbers(&d->call);
 }
 
 int
@@ -349,7 +366,7 @@ name_at(Py_ssize_t position)
 int
 make_argument_keys(void)
 {
-    int status = 0;
+    int status = make_key(&buckets);
     requires_grad = PyUnicode_InternFromString("requires_grad");
     for (int i = 0; i < OTHERS; i++)
         status |= make_key(&others[i]);

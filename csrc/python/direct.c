@@ -1,9 +1,9 @@
 /* direct.c: calls of attention that C reads from their caller's arguments, and whose results
  * it makes. A short sequence takes less time to compute than to prepare in Python.
  *
- * Read are plain arrays, or plain tensors, of float32 or float64, flags, and numbers. All
- * else, and whatever does not fit, is left to relpos/_attention/problem.py, which has the
- * words of errors: nothing is raised here before the kernel runs. */
+ * Read are plain arrays, or plain tensors, flags, and numbers. All else, and whatever does not
+ * fit, is left to relpos/_attention/problem.py, which has the words of errors: nothing is
+ * raised here before the kernel runs. */
 #include "module.h"
 
 enum { KEPT_TENSORS = 3 };
@@ -14,8 +14,7 @@ looks_hidden(const direct_call *d, const rp_isa *isa)
 {
     const array_view *mask = &d->call.views[ATTN_MASK];
     return d->call.direction == FORWARD && mask->owner != NULL &&
-           mask->kind != KIND_BOOL &&
-           has_zeros_and_ones(isa, (PyArrayObject *)mask->owner);
+           mask->kind != KIND_BOOL && has_zeros_and_ones(isa, mask);
 }
 
 /* The next argument that is given, those by position first. */
@@ -104,6 +103,13 @@ run_direct(direct_call *d, const rp_isa *isa, int is_taken)
     return made;
 }
 
+static void
+release_direct(direct_call *d)
+{
+    Py_XDECREF(d->buckets.owner);
+    release_call(&d->call);
+}
+
 static PyObject *
 refuse_call(const char *expected)
 {
@@ -127,7 +133,7 @@ py_attend(PyObject *self, PyObject *const *args, Py_ssize_t count)
     d.records = args[3] == Py_True;
     d.keeps = args[4] == Py_True;
     PyObject *made = run_direct(&d, isa, take_arguments(&d, args) && fit_arguments(&d));
-    release_call(&d.call);
+    release_direct(&d);
     if (d.of_tensors && made != NULL && made != Py_None)
         made = Py_BuildValue("NN", made, tell_recorded(&d, args));
     return made;
@@ -187,6 +193,7 @@ take_backward(direct_call *d, PyObject *const *args, int *rows)
     return is_given && take_operands_of(d, args, rows);
 }
 
+/* The gradients and, of a call with buckets, the rows that those of its tables have. */
 static PyObject *
 list_gradients(const direct_call *d, const int *rows, Py_ssize_t count)
 {
@@ -196,12 +203,16 @@ list_gradients(const direct_call *d, const int *rows, Py_ssize_t count)
         if (PyList_Append(found, of) < 0)
             Py_CLEAR(found);
     }
+    if (found != NULL && d->buckets.owner != NULL &&
+        PyList_Append(found, d->buckets.owner) < 0)
+        Py_CLEAR(found);
     return found;
 }
 
 /* args: names of the tensors; out, row_max, row_sum and the tensors; which of the latter need
  * a gradient; gradients of out and lse; the other arguments; the number of threads. Returns a
- * list of gradients, None where none is needed. */
+ * list of gradients, None where none is needed; with buckets, the rows that those of tables
+ * have come last. */
 PyObject *
 py_attend_backward(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
@@ -224,6 +235,6 @@ py_attend_backward(PyObject *self, PyObject *const *args, Py_ssize_t count)
         Py_DECREF(made);
         made = list_gradients(&d, rows, names);
     }
-    release_call(&d.call);
+    release_direct(&d);
     return made;
 }

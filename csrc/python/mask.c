@@ -37,9 +37,32 @@ memory_axes(PyArrayObject *array, const char **first, npy_intp *lengths,
     return axes ? merged + 1 : 0;
 }
 
+/* What a line of 16-bit numbers holds, as `mask_numbers` of the kernels. */
 static int
-array_numbers(const rp_kernels *kernels, PyArrayObject *array)
+short_numbers(const char *at, ptrdiff_t step, npy_intp count, int one)
 {
+    int found = 0;
+    for (; count > 0 && !(found & RP_OTHERS); count--, at += step) {
+        int bits = *(const uint16_t *)at;
+        found |= (bits & 0x7fff) == 0 ? RP_ZEROS : bits == one ? RP_ONES : RP_OTHERS;
+    }
+    return found;
+}
+
+static int
+line_numbers(const rp_isa *isa, int kind, const char *at, ptrdiff_t step,
+             npy_intp count)
+{
+    int dtype = kind == KIND_F32 ? RP_F32 : RP_F64;
+    if (kind == KIND_F16 || kind == KIND_BF16)
+        return short_numbers(at, step, count, kind == KIND_F16 ? 0x3c00 : 0x3f80);
+    return isa->kernels[dtype]->mask_numbers(at, step, count);
+}
+
+static int
+array_numbers(const rp_isa *isa, const array_view *view)
+{
+    PyArrayObject *array = (PyArrayObject *)view->owner;
     npy_intp lengths[NPY_MAXDIMS] = {1}, steps[NPY_MAXDIMS] = {0};
     const char *first = PyArray_BYTES(array);
     int axes = memory_axes(array, &first, lengths, steps), found = 0;
@@ -52,17 +75,16 @@ array_numbers(const rp_kernels *kernels, PyArrayObject *array)
             offset += rest % lengths[axis] * steps[axis];
             rest /= lengths[axis];
         }
-        found |= kernels->mask_numbers(first + offset, steps[0], lengths[0]);
+        found |= line_numbers(isa, view->kind, first + offset, steps[0], lengths[0]);
     }
     return found;
 }
 
 int
-has_zeros_and_ones(const rp_isa *isa, PyArrayObject *array)
+has_zeros_and_ones(const rp_isa *isa, const array_view *view)
 {
-    int dtype = PyArray_TYPE(array) == NPY_FLOAT ? RP_F32 : RP_F64;
-    return PyArray_SIZE(array) > 0 &&
-           array_numbers(isa->kernels[dtype], array) == (RP_ZEROS | RP_ONES);
+    return PyArray_SIZE((PyArrayObject *)view->owner) > 0 &&
+           array_numbers(isa, view) == (RP_ZEROS | RP_ONES);
 }
 
 /* self is the capsule of an rp_isa. */
@@ -72,13 +94,13 @@ py_has_zeros_and_ones(PyObject *self, PyObject *value)
     const rp_isa *isa = PyCapsule_GetPointer(self, ISA_CAPSULE);
     if (isa == NULL)
         return NULL;
-    PyArrayObject *array = (PyArrayObject *)value;
-    if (!PyArray_Check(value) || !PyArray_ISBEHAVED_RO(array) ||
-        (PyArray_TYPE(array) != NPY_FLOAT && PyArray_TYPE(array) != NPY_DOUBLE)) {
+    array_view view;
+    if (!take_view(value, &view) || !view.is_behaved || view.kind < KIND_F16 ||
+        view.kind > KIND_F64) {
         PyErr_SetString(PyExc_TypeError,
-                        "has_zeros_and_ones: array must be float32 or float64, "
-                        "aligned and in native byte order");
+                        "has_zeros_and_ones: array must be floating, aligned and in "
+                        "native byte order");
         return NULL;
     }
-    return PyBool_FromLong(has_zeros_and_ones(isa, array));
+    return PyBool_FromLong(has_zeros_and_ones(isa, &view));
 }

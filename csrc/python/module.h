@@ -56,12 +56,16 @@ typedef struct {
 /* Makes the dtype of arrays whose 16 bits are a bfloat16 where NumPy has none:
  * `_core.bfloat16`. */
 int add_bfloat16(PyObject *module);
+/* The dtype of a type number, a new reference; NPY_VOID is that bfloat16's. */
+PyArray_Descr *descr_of(int type);
 /* How kernels read numbers of a kind. */
 int storage_of(int kind);
 /* Views an ndarray; returns 0 for any other object. */
 int take_view(PyObject *value, array_view *view);
 /* Views an ndarray or a plain tensor, and takes over the reference; -1: neither. */
 int take_array_view(PyObject *value, array_view *view);
+/* Copies an array of 16 bits to float32, and views that; -1 with an error. */
+int widen_view(array_view *view);
 /* Byte stride along an axis of the view where an operand has `length` items: 0 where the
  * view repeats one item, or lacks the axis (a negative one). */
 ptrdiff_t stride_along(const array_view *view, int axis, npy_intp length);
@@ -119,6 +123,10 @@ enum {
     ROW_MAX,
     ROW_SUM,
     ATTN_MASK = 9,
+    REL_KEY,
+    REL_QUERY,
+    REL_VALUE,
+    REL_BIAS,
     POSITION_QUERY = 16,
     LABELS = 19,
     GRAD_OUT = 34,
@@ -200,6 +208,8 @@ misfit fit_shapes(attention_call *call, shape_rules rules);
 /* Makes the results that the call has to make, and stores the strides of all arrays; -1,
  * with or without an error, where it does not. */
 int lay_out(attention_call *call);
+/* Whether `out` is of 16 bits, as are query, key and value. */
+int rounds_out(const attention_call *call);
 /* Axes of an operand behind those of the batch. */
 int own_axes(const operand_row *row);
 
@@ -216,9 +226,9 @@ PyObject *run_call(const rp_isa *isa, attention_call *call, size_t *bytes);
 /* Gives up what the call holds. */
 void release_call(attention_call *call);
 /* Whether a mask of numbers looks like one of booleans. */
-int has_zeros_and_ones(const rp_isa *isa, PyArrayObject *array);
+int has_zeros_and_ones(const rp_isa *isa, const array_view *view);
 
-/* ---- arguments.c ------------------------------------------------------------------------ */
+/* ---- arguments.c, buckets.c -------------------------------------------------------------- */
 
 /* A call of which C reads the arguments. */
 typedef struct {
@@ -227,7 +237,8 @@ typedef struct {
     int keeps;               /* what a backward needs, without a record */
     int is_causal, groups, raises, has_lse, has_first, has_window, requires_grad;
     int64_t first, left, right, offset, length; /* of the arguments of these names */
-    unsigned given;                             /* a bit for each that is no array */
+    array_view buckets;
+    unsigned given; /* a bit for each that is no array */
 } direct_call;
 
 /* Makes the keys of the arguments that are no arrays. */
@@ -241,6 +252,9 @@ int may_be_none(const PyObject *name);
 /* Each returns whether it took the value; an error may be set where it did not. */
 int take_argument(direct_call *d, PyObject *name, PyObject *value);
 int take_operand(direct_call *d, int index, PyObject *value);
+/* Of buckets.c: rows of tables by relative position, and these rows as the tables. */
+int take_buckets(direct_call *d, PyObject *value);
+int gather_tables(direct_call *d);
 /* Whether kinds, shapes and numbers of all arguments fit: then the call can run. */
 int fit_arguments(direct_call *d);
 

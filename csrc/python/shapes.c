@@ -208,6 +208,38 @@ shape_of(const attention_call *call, const operand_row *row, npy_intp *shape)
     return of->ndim;
 }
 
+int
+rounds_out(const attention_call *call)
+{
+    const array_view *views = call->views;
+    return storage_of(views[QUERY].kind) != RP_OWN &&
+           views[QUERY].kind == views[KEY].kind &&
+           views[QUERY].kind == views[VALUE].kind;
+}
+
+/* The array of 16 bits that a result has the dtype of, a gradient's operand, or the query;
+ * NULL of others, which have the computation's: sums over several units are not rounded. */
+static const array_view *
+typed_like(const attention_call *call, int index)
+{
+    const array_view *of = operand_of(call, &operand_rows[index]);
+    if (index == OUT && rounds_out(call))
+        of = &call->views[QUERY];
+    else if (operand_rows[index].of_kind != OF_16)
+        of = NULL;
+    return of != NULL && storage_of(of->kind) != RP_OWN ? of : NULL;
+}
+
+static PyArray_Descr *
+dtype_of(const attention_call *call, int index)
+{
+    const array_view *like = typed_like(call, index);
+    if (like == NULL)
+        return descr_of(call->kind == KIND_F32 ? NPY_FLOAT : NPY_DOUBLE);
+    return (PyArray_Descr *)Py_NewRef(
+        (PyObject *)PyArray_DESCR((PyArrayObject *)like->owner));
+}
+
 /* Makes a result: of zeros where it is added to, or no pair writes to it. */
 static int
 make_result(attention_call *call, int index)
@@ -215,17 +247,18 @@ make_result(attention_call *call, int index)
     const operand_row *row = &operand_rows[index];
     npy_intp shape[NPY_MAXDIMS];
     int ndim = shape_of(call, row, shape);
-    int type = call->kind == KIND_F32 ? NPY_FLOAT : NPY_DOUBLE;
     int is_written = call->direction == FORWARD ||
                      (row->of_kind == OF_16 && call->dims['q'] && call->dims['k']);
     if (ndim < 0 || (row->of && PyArray_MultiplyList(shape, ndim) > MOST_MADE))
         return -1;
-    PyObject *array = is_written ? PyArray_SimpleNew(ndim, shape, type)
-                                 : PyArray_ZEROS(ndim, shape, type, 0);
+    PyArray_Descr *dtype = dtype_of(call, index);
+    PyObject *array = is_written ? PyArray_SimpleNewFromDescr(ndim, shape, dtype)
+                                 : PyArray_Zeros(ndim, shape, dtype, 0);
     if (array == NULL)
         return -1;
     take_view(array, &call->views[index]);
     FIELD(call, rp_array, row->array).data = call->views[index].data;
+    FIELD(call, rp_array, row->array).kind = storage_of(call->views[index].kind);
     return 0;
 }
 

@@ -29,7 +29,8 @@ enum { DL_CPU = 1, MOST_AXES = 32 };
 static const struct {
     int code, bits, type;
 } kinds[] = {
-    {2, 32, NPY_FLOAT32}, {2, 64, NPY_FLOAT64}, {6, 8, NPY_BOOL},   {0, 8, NPY_INT8},
+    {2, 32, NPY_FLOAT32}, {2, 64, NPY_FLOAT64}, {2, 16, NPY_HALF},
+    {4, 16, NPY_VOID},    {6, 8, NPY_BOOL},     {0, 8, NPY_INT8},
     {0, 16, NPY_INT16},   {0, 32, NPY_INT32},   {0, 64, NPY_INT64},
 };
 
@@ -81,11 +82,12 @@ new_array(PyObject *value, const dl_tensor *tensor, int type)
         count = shape[axis] == 0 ? 0 : count;
     }
     if (count == 0) /* no memory: NumPy has some of its own */
-        return PyArray_SimpleNew(tensor->ndim, shape, type);
+        return PyArray_SimpleNewFromDescr(tensor->ndim, shape, descr_of(type));
     if (has_numbers(value, tensor) <= 0)
         return NULL;
-    PyObject *array = PyArray_New(&PyArray_Type, tensor->ndim, shape, type, strides,
-                                  data, (int)size, NPY_ARRAY_WRITEABLE, NULL);
+    PyObject *array =
+        PyArray_NewFromDescr(&PyArray_Type, descr_of(type), tensor->ndim, shape,
+                             strides, data, NPY_ARRAY_WRITEABLE, NULL);
     if (array != NULL &&
         PyArray_SetBaseObject((PyArrayObject *)array, Py_NewRef(value)) < 0)
         Py_CLEAR(array);
@@ -107,13 +109,24 @@ view_tensor(PyObject *value)
     return array;
 }
 
+/* A view of a tensor, as `view_tensor`; NULL also for 16 bits, which not all may read. */
+static PyObject *
+view_wide_tensor(PyObject *value)
+{
+    PyObject *array = view_tensor(value);
+    int type = array == NULL ? NPY_FLOAT : PyArray_TYPE((PyArrayObject *)array);
+    if (type == NPY_HALF || type == NPY_VOID)
+        Py_CLEAR(array);
+    return array;
+}
+
 /* Adds the array of one value to a dict. */
 static int
 read_value(PyObject *arrays, PyObject *name, PyObject *value, PyObject *other)
 {
     if (name == NULL || value == NULL)
         return -1;
-    PyObject *array = view_tensor(value);
+    PyObject *array = view_wide_tensor(value);
     if (array == NULL)
         array = PyObject_CallFunctionObjArgs(other, name, value, NULL);
     int status = array == NULL ? -1 : PyDict_SetItem(arrays, name, array);

@@ -3,6 +3,13 @@
 
 static PyArray_Descr *bfloat16;
 
+PyArray_Descr *
+descr_of(int type)
+{
+    return type == NPY_VOID ? (PyArray_Descr *)Py_NewRef((PyObject *)bfloat16)
+                            : PyArray_DescrFromType(type);
+}
+
 int
 add_bfloat16(PyObject *module)
 {
@@ -93,6 +100,29 @@ take_array_view(PyObject *value, array_view *view)
     array = view_tensor(value);
     Py_DECREF(value);
     return array != NULL && take_view(array, view) ? 0 : -1;
+}
+
+int
+widen_view(array_view *view)
+{
+    PyArrayObject *given = (PyArrayObject *)view->owner, *array;
+    if (view->kind == KIND_F16)
+        array = (PyArrayObject *)PyArray_Cast(given, NPY_FLOAT);
+    else {
+        PyArrayObject *copy = (PyArrayObject *)PyArray_NewCopy(given, NPY_CORDER);
+        array = (PyArrayObject *)PyArray_SimpleNew(view->ndim, view->shape, NPY_FLOAT);
+        for (npy_intp i = 0; copy && array && i < PyArray_SIZE(copy); i++)
+            ((uint32_t *)PyArray_DATA(array))[i] =
+                (uint32_t)((const uint16_t *)PyArray_DATA(copy))[i] << 16;
+        if (copy == NULL)
+            Py_CLEAR(array);
+        Py_XDECREF(copy);
+    }
+    if (array == NULL)
+        return -1;
+    Py_DECREF(view->owner);
+    take_view((PyObject *)array, view);
+    return 0;
 }
 
 ptrdiff_t

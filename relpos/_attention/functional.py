@@ -232,11 +232,8 @@ def forward(
 ) -> dict[str, Array]:
     """out, lse, row_max and row_sum of a call by name; weights where it asks for them.
 
-    Without `lse` and `kept` (for a backward), the first, or the last two are left out.
-
-    `fire` and `edges` are what `fire_attention` and `graph_attention` have beyond it.
-    With `looks` it warns of a mask of zeros and ones. out is of the computation's dtype
-    or of 16 bits that it is rounded to. `kept` is for a backward.
+    Without `lse` that is left out; row_max and row_sum are `kept` for a backward, and
+    so is an out that is rounded. With `looks` it warns of a mask of zeros and ones.
     """
     problem = prepare(call, fire, edges, part)
     if looks:

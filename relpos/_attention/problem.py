@@ -30,8 +30,6 @@ from relpos._checks import (
     as_real,
     check_shape,
     kind_of,
-    singles,
-    stored,
 )
 from relpos._settings import kernels
 from relpos._warn import warn
@@ -48,7 +46,6 @@ _ROUNDED_AWAY = {
     np.dtype(np.float64): (0.0, math.inf),
 }
 _NO_OFFSET = np.array(0)
-_MASK_ENTRIES = 65536  # the most of a mask that are looked at
 _BEYOND = {"clip": 0, "zero": 1, "raise": 0}  # "raise" has been checked before the call
 
 
@@ -141,9 +138,13 @@ def prepare(
         }
         positional = [name for name in depending if depending[name]]
     check_items(inputs, positional, sizes)
-    if rule == "raise" or "log_decay" in inputs:
+    is_listed = bool(placement.rows) and call["buckets"] is not None
+    if rule == "raise" or "log_decay" in inputs or is_listed:
         spans = placement.spans if rule == "raise" else {}
-        _check_visible(inputs, spans, _visible(inputs, batch, sizes, window))
+        seen = _visible(inputs, batch, sizes, window)
+        _check_visible(inputs, spans, seen)
+        if is_listed:
+            placement = _used_rows(placement, seen)
     if fire is not None and any(x.dtype.char == "d" for x in fire.typed.values()):
         dtype = out_dtype = np.dtype(np.float64)
         copied = [*inputs]
@@ -178,9 +179,7 @@ def look_at_mask(problem: Problem) -> None:
     mask = problem.operands.get("attn_mask")
     if mask is None or mask.dtype.kind == "b":
         return
-    if mask.itemsize == 2 and stored(mask).size > _MASK_ENTRIES:
-        return
-    if kernels().has_zeros_and_ones(singles(mask)):
+    if kernels().has_zeros_and_ones(mask):
         warn(
             "attn_mask: got a floating mask of zeros and ones, which is added to the "
             "scores and hides nothing; expected a boolean mask, or a mask of 0 and "
@@ -367,6 +366,18 @@ def place_tables(
     return Placement(spans, rows, vectors, spans.get("rel_bias", range(1)))
 
 
+def _used_rows(placement: Placement, seen: tuple[int, int] | None) -> Placement:
+    """Leave out rows that no query sees, as csrc/python/buckets.c; an end stays."""
+    span = next(iter(placement.spans.values()))
+    low, high = (min(max(x, span.start), span.stop - 1) for x in seen or (0, 0))
+    rows = {
+        n: x[low - span.start : high + 1 - span.start]
+        for n, x in placement.rows.items()
+    }
+    used = range(low, high + 1)
+    return placement._replace(rows=rows, vectors=used, bias=used)
+
+
 def transformer_xl_origin(counted: str, count: int, lq: int, lk: int) -> int:
     """Relative position of row 0 of Transformer-XL's table, if its length tells it.
 
@@ -452,18 +463,11 @@ def gather_rows(table: Array, rows: Array, axis: int) -> Array:
 
 
 def fold_rows(gradient: Array, rows: Array, count: int) -> Array:
-    """Adjoint of `gather_rows` along axis -2: what `rows` gathered is added up again.
-
-    In float64 and in the order of the positions, so that the result is always the same.
-    """
-    order = np.argsort(rows, kind="stable")
-    order = order[rows[order] >= 0]
-    used, starts = np.unique(rows[order], return_index=True)
-    table = np.zeros((*gradient.shape[:-2], count, gradient.shape[-1]))
-    table[..., used, :] = np.add.reduceat(
-        gradient[..., order, :], starts, axis=-2, dtype=np.float64
-    )
-    return table
+    """Add up what `gather_rows` took along axis -2, in float64 and in its order."""
+    if (rows < 0).any():
+        gradient, rows = gradient[..., rows >= 0, :], rows[rows >= 0]
+    wide = gradient.astype(np.float64, copy=False)
+    return kernels().learned_sums(wide, rows, count)
 
 
 def _check_visible(

@@ -13,7 +13,7 @@ from relpos._attention.operands import LABELS, OPERANDS
 from relpos._checks import as_flag, as_int, kind_of
 from relpos._settings import kernels
 from relpos.torch._attend import Attend, attend
-from relpos.torch._engine import GRAPH, TYPED, Setting, shown
+from relpos.torch._engine import GRAPH, TYPED, Setting, results_of, shown
 from relpos.torch._tensors import attention_dtype, under_autocast
 from relpos.torch._tracing import is_plain, record
 
@@ -59,16 +59,17 @@ def _read(args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
     if found is None:
         return None
     arrays, recorded = found
-    made: Any = [*map(torch.from_numpy, arrays)]
+    out, lse, *kept = results_of(arrays, recorded is not None)
+    dtype = under_autocast(out.dtype)
+    if dtype != out.dtype and out.itemsize == 2:
+        return None  # it would be rounded twice
     if recorded is not None:
         names, tensors, values = recorded
-        lse = made[1] if len(made) == 4 else None
-        results = made[0], lse, *made[-2:]
-        setting = Setting((*names,), values, lse=lse is not None, made=results)
-        made = record(Attend, setting, *tensors)
-    out, lse = made if len(made) == 2 else (made[0], None)
-    if torch.is_autocast_enabled("cpu"):
-        out = out.to(under_autocast(out.dtype))
+        made = out, lse, *kept
+        setting = Setting((*names,), values, lse=lse is not None, made=made)
+        out, lse = record(Attend, setting, *tensors)
+    if dtype != out.dtype:
+        out = out.to(dtype)
     return out if lse is None else AttentionOutput(out, lse, None)
 
 

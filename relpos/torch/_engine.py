@@ -19,7 +19,8 @@ from relpos._attention import functional
 from relpos._attention.attention import DEFAULTS
 from relpos._attention.edges import Edges
 from relpos._attention.fire_network import NAMES, as_fire
-from relpos._attention.operands import LABELS, OPERANDS, READ_SHORT
+from relpos._attention.operands import LABELS, OPERANDS, READ_SHORT, TABLES
+from relpos._attention.problem import fold_rows
 from relpos._core import bfloat16, read_tensors
 from relpos._settings import kernels
 from relpos.torch._tensors import array_of, in_tensor_words, tensor_of
@@ -115,6 +116,15 @@ def backward(
     return tuple(map(tensor_of, (found[name] for name in names), dtypes))
 
 
+def results_of(arrays: Sequence[Any], kept: bool) -> tuple[Any, ...]:
+    """Return what `forward` does, of the arrays that C made, some for a backward."""
+    out = tensor_of(arrays[0])
+    rest = [*map(torch.from_numpy, arrays[1:])]
+    wide = [rest.pop(0)] if kept and out.dtype in _SHORT else []
+    lse = rest.pop(0) if len(rest) % 2 else None
+    return out, lse, *(rest or (None, None)), *wide
+
+
 def _forward_directly(
     setting: Setting, tensors: Sequence[torch.Tensor]
 ) -> tuple[Any, ...] | None:
@@ -127,8 +137,9 @@ def _forward_directly(
     found = kernels().attend((), given, threads, False, setting.kept)
     if found is None:
         return None
-    out, *rest = map(torch.from_numpy, found[0])
-    return out, rest.pop(0) if setting.lse else None, *(rest or (None, None))
+    results = results_of(found[0], setting.kept)
+    out = results[0]  # another dtype of 16 bits would be rounded to twice
+    return None if out.dtype in _SHORT and out.dtype != setting.dtype else results
 
 
 def backward_directly(
@@ -153,7 +164,23 @@ def backward_directly(
     )
     if made is None:
         return None
-    return [x if x is None else torch.from_numpy(x) for x in made]
+    if "buckets" in setting.names:
+        _fold_tables(made, made.pop(), setting.names, saved[3:])
+    tensors = zip(made, saved[3:], strict=True)
+    return [x if x is None else tensor_of(x, tensor.dtype) for x, tensor in tensors]
+
+
+def _fold_tables(
+    made: list[Any], rows: Any, names: Sequence[str], tensors: Sequence[torch.Tensor]
+) -> None:
+    """Add up gradients of the rows that buckets list to those of their tables."""
+    for n, (name, tensor) in enumerate(zip(names, tensors, strict=True)):
+        if name not in TABLES or made[n] is None:
+            continue
+        table, gradient = TABLES[name], made[n]
+        columns = gradient if table.axes == 3 else gradient[..., None]
+        folded = fold_rows(columns, rows, tensor.shape[table.row_axis])
+        made[n] = folded.astype(gradient.dtype).reshape(tensor.shape)
 
 
 def _call(setting: Setting, tensors: Sequence[torch.Tensor]) -> tuple[Any, Any, Any]:

@@ -190,6 +190,38 @@ CALLS = {
         "rel_bias": (2, 7),
     },
     "other keys": {"query": (3, 2, 6, 8)},
+    "buckets": {"rel_bias": (2, 3), "buckets": [0, 1, 2, 2, 1, 1, 0, 0, 2]},
+    "buckets of some distances": {
+        "rel_key": (2, 4, 8),
+        "rel_query": (4, 8),
+        "rel_value": (3, 1, 4, 5),
+        "rel_bias": (4,),
+        "buckets": [3, 1, 0, 3, 2],
+    },
+    "buckets from a first": {
+        "rel_key": (3, 8),
+        "buckets": [2, 1, 2, 0],
+        "min_relative_position": -1,
+        "is_causal": True,
+    },
+    "buckets before a window": {
+        "rel_bias": (2, 3),
+        "buckets": [0, 1, 2, 2, 1, 1, 0],
+        "min_relative_position": 40,
+        "window": (1, 2),
+    },
+    "buckets of a token": {
+        "query": (3, 2, 1, 8),
+        "query_offset": 3,
+        "rel_bias": (2, 3),
+        "buckets": [0, 1, 2, 2, 1, 0, 1],
+    },
+    "buckets of keys not yet there": {
+        "query_offset": -9,
+        "rel_bias": (2, 3),
+        "buckets": [0, 1, 2, 2, 1, 0, 1],
+        "is_causal": True,
+    },
 }
 #: Of these a gradient is a sum over axes, which Python makes.
 SUMMED = {"a mask"}
@@ -219,6 +251,22 @@ OTHER_CALLS = {
     "dropout": {"dropout_p": 0.5},
     "weights": {"return_weights": True},
     "an unknown word": {"beyond": "wrap"},
+    "a bucket too far": {"rel_bias": (2, 3), "buckets": [0, 1, 3]},
+    "a bucket below 0": {"rel_bias": (2, 3), "buckets": [0, -1, 2]},
+    "an even number of buckets": {"rel_bias": (2, 3), "buckets": [0, 1]},
+    "no buckets": {"rel_bias": (2, 3), "buckets": []},
+    "buckets and rows": {"rel_bias": (2, 3), "rel_key": (4, 8), "buckets": [0]},
+    "buckets that do not serve all": {
+        "rel_bias": (2, 3),
+        "buckets": [0, 1, 2],
+        "beyond": "raise",
+    },
+    "zeros beyond buckets": {
+        "rel_key": (3, 8),
+        "buckets": [0, 1, 2],
+        "beyond": "zero",
+    },
+    "a scalar for a table with buckets": {"rel_key": (8,), "buckets": [0]},
     "None for a flag": {"enable_gqa": None},
 }
 
@@ -226,6 +274,10 @@ OTHER_CALLS = {
 def drawn(settings, dtype=torch.float64):
     torch.manual_seed(0)
     shapes = {"query": (3, 2, 4, 8), "key": (3, 2, 4, 8), "value": (3, 2, 4, 5)}
+    settings = {
+        name: torch.tensor(x, dtype=torch.int64) if name == "buckets" else x
+        for name, x in settings.items()
+    }
     return {
         name: torch.randn(x, dtype=dtype)
         if type(x) is tuple and name != "window" and type(x[0]) is int
@@ -242,14 +294,16 @@ def by_position(given):
 
 def run(given):
     """Return results and gradients of a call, by name."""
-    given = {
-        name: x.clone().requires_grad_() if isinstance(x, torch.Tensor) else x
+    leaves = {
+        name: x.clone().requires_grad_()
         for name, x in given.items()
+        if isinstance(x, torch.Tensor) and x.is_floating_point()
     }
+    given = given | leaves
     args, keywords = by_position(given)
     result = relpos.torch.attention(*args, **keywords, return_lse=True)
     (result.out.square().sum() + result.lse.sum()).backward()
-    grads = {n: x.grad for n, x in given.items() if isinstance(x, torch.Tensor)}
+    grads = {name: x.grad for name, x in leaves.items()}
     with torch.no_grad():
         alone = relpos.torch.attention(**given)
     assert torch.equal(alone, result.out)
@@ -273,27 +327,70 @@ def prepared(monkeypatch):
         monkeypatch.setattr(module, "kernels", lambda: Without(kernels()))
 
 
+def arrays_of(given):
+    """The tensors of a call as arrays, those of bfloat16 as ml_dtypes has it."""
+    arrays = {}
+    for name, x in given.items():
+        if isinstance(x, torch.Tensor) and x.dtype is torch.bfloat16:
+            bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+            arrays[name] = x.view(torch.int16).numpy().view(bfloat16)
+        else:
+            arrays[name] = x.numpy() if isinstance(x, torch.Tensor) else x
+    return arrays
+
+
 @needs_table
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16]
+)
 @pytest.mark.parametrize("name", CALLS)
 def test_they_are_the_same_bits(name, dtype, monkeypatch):
     given = drawn(CALLS[name], dtype)
+    arrays = arrays_of(given)
     monkeypatch.setattr(functional, "forward", None)  # which prepares a call
     if name not in SUMMED:
         monkeypatch.setattr(functional, "gradients", None)
     mine = run(given)
-    arrays = {
-        n: x.numpy() if isinstance(x, torch.Tensor) else x for n, x in given.items()
-    }
     args, keywords = by_position(arrays)
     alone = relpos.attention(*args, **keywords, return_lse=True)
     monkeypatch.undo()
     prepared(monkeypatch)
     for name, want in run(given).items():
+        assert mine[name].dtype is want.dtype
         assert torch.equal(mine[name], want), name
     want = relpos.attention(**arrays, return_lse=True)
+    assert alone.out.dtype == want.out.dtype == args[0].dtype
     assert np.array_equal(alone.out, want.out) and np.array_equal(alone.lse, want.lse)
-    assert np.array_equal(alone.out, mine["out"].detach())
+    wide = mine["out"].detach().to(torch.float64)
+    assert np.array_equal(alone.out.astype(np.float64), wide)
+
+
+@needs_table
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("wide", ["key", "value", "rel_key", "rel_bias", "attn_mask"])
+def test_a_tensor_of_float32_among_those_of_16_bits(wide, dtype, monkeypatch):
+    """The result is of float32 where it is the key or the value."""
+    given = drawn({"rel_key": (7, 8), "rel_bias": (2, 7), "attn_mask": (3, 2, 4, 4)})
+    given = {n: x.float() if n == wide else x.to(dtype) for n, x in given.items()}
+    monkeypatch.setattr(functional, "forward", None)
+    monkeypatch.setattr(functional, "gradients", None)
+    mine = run(given)
+    monkeypatch.undo()
+    prepared(monkeypatch)
+    assert mine["out"].dtype is (torch.float32 if wide in {"key", "value"} else dtype)
+    for name, want in run(given).items():
+        assert mine[name].dtype is want.dtype and torch.equal(mine[name], want), name
+
+
+@needs_table
+def test_autocast_rounds_a_result_once():
+    x = torch.randn(1, 2, 4, 8).bfloat16()
+    want = relpos.torch.attention(*[x.float()] * 3)
+    for dtype in (torch.float16, torch.bfloat16):
+        with torch.autocast("cpu", dtype):
+            for given in (x, x.clone().requires_grad_()):
+                out = relpos.torch.attention(given, given, given)
+                assert torch.equal(out, want.to(dtype))
 
 
 def outcome(given):
@@ -358,7 +455,6 @@ def test_arguments_that_are_no_call_of_c():
     for bad in (
         (x, array, array),
         (array.astype(">f8"), array, array),
-        (array.astype("f2"),) * 3,
         (np.ma.masked_array(array), array, array),
     ):
         assert attend(bad, {}, 1, None, False) is None
