@@ -87,7 +87,7 @@ def of_speed():
     """Yield pages and what they say of time and memory."""
     t5 = FORWARD["T5, encoder", 2048], TRAINING["T5, encoder", 2048]
     mb = [row[f"{way}, MB"] for row in t5 for way in ("replaced", "eager")]
-    said = "needs {} MB, not {} MB, forward, and {} MB, not {} MB, forward and backward"
+    said = "{} MB forward (before: {} MB), and {} MB forward and backward (before: {}"
     yield "replace-attention", said.format(*mb)
     both = "forward and backward"
     short = ["L = 1024, forward", f"L = 1024, {both}"]
