@@ -81,10 +81,10 @@ L, D: batch, heads, length and columns. `fwd` is forward, `fwdbwd` is forward an
 backward, and `xl` is Transformer-XL."""
 
 PRICE = """\
-The time of relpos for the first word, divided by its time for the second, in one run
-and one thread. The goal is in brackets. There are 8 heads of 64 up to length 2048, and
-2 at 4096. `plain` is attention without positions, also causal or both ways. `apart` is
-one call for each of 16 documents."""
+A row *RoPE / plain* has the time of relpos for RoPE, divided by its time for `plain`,
+in one run and one thread. The goal is in brackets. There are 8 heads of 64 up to length
+2048, and 2 at 4096. `plain` is attention without positions, in the same direction.
+`apart` is one call for each of 16 documents. `docs/models.md` has the models."""
 
 THREADS = """\
 These are clock times of eight heads of 64 at L = 1024. *of one thread* is the rate of
@@ -124,12 +124,12 @@ A *ready-made* peer is a call or an expression of a library. The others are prog
 *name*_blocks_256 loops over blocks of 256 queries, numpy_loop loops over heads, and
 numpy_batched computes all heads of one query at once.
 
-For each table row, all run in alternation. Between the calls, the multiply-add peak of
-the core is measured; in decoding, the rate of reading the arrays. *of peak* and *of
-read rate* are the useful work as a share of this rate. {TIMES} is the median time of a
-peer divided by that of relpos, each time multiplied by the rate that was measured
-around it. So {TIMES} differs from the ratio of the two times in the row if the rate
-changed between their calls, as in some rows of decoding."""
+For each table row, relpos and its peers run in alternation. Between the calls, a rate
+of the core is measured: its multiply-add peak or, in decoding, the rate of reading the
+arrays. *of peak* and *of read rate* are the useful work as a share of this rate. For
+{TIMES}, each time is multiplied by the rate measured around it, and the median of a
+peer is divided by that of relpos. So {TIMES} differs from the ratio of the two times in
+the row if the rate changed between their calls, as in some rows of decoding."""
 
 
 def goals_table(rows: list[Record]) -> str:
