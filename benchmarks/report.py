@@ -126,10 +126,11 @@ numpy_batched computes all heads of one query at once.
 
 For each table row, relpos and its peers run in alternation. Between the calls, a rate
 of the core is measured: its multiply-add peak or, in decoding, the rate of reading the
-arrays. *of peak* and *of read rate* are the useful work as a share of this rate. For
-{TIMES}, each time is multiplied by the rate measured around it, and the median of a
-peer is divided by that of relpos. So {TIMES} differs from the ratio of the two times in
-the row if the rate changed between their calls, as in some rows of decoding."""
+arrays. *of peak* and *of read rate* are the useful work as a share of this rate. To
+compute {TIMES}, each time is first multiplied by the rate measured around it. Then
+{TIMES} is the median of a peer, divided by the median of relpos. So {TIMES} differs
+from the ratio of the two times in the row if the rate changed between their calls, as
+in some rows of decoding."""
 
 
 def goals_table(rows: list[Record]) -> str:

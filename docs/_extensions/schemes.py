@@ -57,7 +57,7 @@ def known_of(scheme: Scheme) -> str:
     family = next(f for f in data.families() if f.name == scheme.family)
     models = ", ".join(scheme.models) or "None that relpos names"
     lines = ["\n## Models that use it\n"]
-    lines.append(f"{models}. [All models](/models.md), a line of code each.\n")
+    lines.append(f"{models}. [All models](/models.md), with their calls.\n")
     lines.append(f"Family: {family.name} ({family.paper}).")
     if scheme.synonyms:
         called = ", ".join(f"`{name}`" for name in scheme.synonyms)
