@@ -50,7 +50,7 @@ short_numbers(const char *at, ptrdiff_t step, npy_intp count, int one)
 }
 
 static int
-line_numbers(const rp_isa *isa, int kind, const char *at, ptrdiff_t step,
+mask_line(const rp_isa *isa, int kind, const char *at, ptrdiff_t step,
              npy_intp count)
 {
     int dtype = kind == KIND_F32 ? RP_F32 : RP_F64;
@@ -75,7 +75,7 @@ array_numbers(const rp_isa *isa, const array_view *view)
             offset += rest % lengths[axis] * steps[axis];
             rest /= lengths[axis];
         }
-        found |= line_numbers(isa, view->kind, first + offset, steps[0], lengths[0]);
+        found |= mask_line(isa, view->kind, first + offset, steps[0], lengths[0]);
     }
     return found;
 }

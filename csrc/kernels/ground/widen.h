@@ -178,6 +178,10 @@ narrow(char *to, ptrdiff_t step, int kind, const T *from, ptrdiff_t count)
     for (; kind == RP_OWN && k < count; k++)
         *(T *)(to + k * step) = from[k];
 #if RP_IS_F32
+    for (; step == 2 && k + VL <= count; k += VL) {
+        const words_t words = narrow_words(load(from + k), kind);
+        memcpy(to + 2 * k, &words, sizeof words);
+    }
     for (; k < count; k += VL) {
         ptrdiff_t some = RP_MIN(VL, count - k);
         V x = {0};
