@@ -71,15 +71,15 @@ def _leaf(x: Any) -> Any:
     return x
 
 
-def caught(layer: Layer, way: str, length: int) -> Caught:
-    """The attention of a model, made and called in one of the ways."""
-    config = layer.model.config_class(**layer.settings)
+def made(kind: Any, settings: dict[str, Any], way: str) -> Any:
+    """A model in one of the ways, in eval mode, with the same random weights in all."""
+    config = kind.config_class(**settings)
     config._attn_implementation = {"registered": "relpos", "sdpa": "sdpa"}.get(
         way, "eager"
     )
     relpos.torch.register()
     torch.manual_seed(0)
-    model = layer.model(config).eval()
+    model = kind(config).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             fresh = torch.randn_like(parameter)
@@ -89,6 +89,12 @@ def caught(layer: Layer, way: str, length: int) -> Caught:
             )
     if way == "replaced":
         relpos.torch.replace_attention(model)
+    return model
+
+
+def caught(layer: Layer, way: str, length: int) -> Caught:
+    """The attention of a model, made and called in one of the ways."""
+    model = made(layer.model, layer.settings, way)
     module = next(m for m in model.modules() if type(m).__name__ == layer.attention)
     calls: list[Caught] = []
     hook = module.register_forward_pre_hook(

@@ -7,6 +7,7 @@ from benchmarks.tables import (
     decode,
     encodings,
     layers,
+    models,
     price,
     sixteen,
     small_calls,
@@ -25,4 +26,5 @@ TABLES = {
     "encodings": Table("encodings and skewing over NumPy", encodings.make_plan),
     "rotary": Table("rotary encoding over a copy", encodings.make_rotary_plan),
     "layers": Table("layers of relpos.nn", layers.make_plan),
+    "models": Table("whole models of transformers over their own", models.make_plan),
 }
