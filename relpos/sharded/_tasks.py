@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from relpos._attention.edges import Edges
 from relpos._attention.fire_network import NAMES, Fire, part_of_fire
 from relpos._attention.functional import backward, call_of, forward, merge_attention
-from relpos._attention.operands import ROWS
+from relpos._attention.operands import READ_SHORT, ROWS
 from relpos._attention.problem import Call, Part
 from relpos._checks import Array, is_floating, native, quiet, rounded
 
@@ -40,7 +41,7 @@ class Place(NamedTuple):
 
 
 def solve(recipe: Recipe, place: Place, arrays: list[Array]) -> dict[str, Array]:
-    return forward(*_call_of(recipe, place, arrays))
+    return forward(*_call_of(recipe, place, arrays, READ_SHORT))
 
 
 def differentiate(
@@ -70,7 +71,7 @@ def differentiate(
 
 
 def _call_of(
-    recipe: Recipe, place: Place, arrays: list[Array]
+    recipe: Recipe, place: Place, arrays: list[Array], short: Container[str] = ()
 ) -> tuple[Call, Fire | None, Edges | None, Part | None]:
     """Return a block as a call of its own, at its position in the whole."""
     for name, array, shape in zip(recipe.names, arrays, place.shapes, strict=True):
@@ -82,7 +83,7 @@ def _call_of(
     given = recipe.values | dict(zip(recipe.names, arrays, strict=True))
     for name, value in given.items():
         if isinstance(value, np.ndarray) and name in (*recipe.names, *NAMES):
-            given[name] = _computed(name, value, recipe.dtype)
+            given[name] = _computed(name, value, recipe.dtype, name in short)
     if not place.with_sinks:
         given.pop("sinks", None)
     part = place.part
@@ -112,12 +113,13 @@ def _move_positions(given: dict[str, Any], part: Part) -> None:
         given["key_ranges"] = ranges - part.key
 
 
-def _computed(name: str, array: Array, dtype: np.dtype[Any]) -> Array:
+def _computed(name: str, array: Array, dtype: np.dtype[Any], short: bool) -> Array:
     """Return an array in the dtype of the whole's computation, unknown to a block.
 
-    Gradients then come in it, too, and are rounded once, when they are summed.
+    Gradients then come in it, too, and are rounded once, when they are summed. `short`
+    ones, which have none, may stay in the 16 bits that kernels read.
     """
-    if not is_floating(array.dtype):
+    if not is_floating(array.dtype) or (short and array.itemsize < dtype.itemsize == 4):
         return array
     wider = np.result_type(array.dtype, dtype)  # a mask does not count for `dtype`
     return native(array, wider if name == "attn_mask" else dtype)

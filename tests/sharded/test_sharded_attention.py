@@ -89,6 +89,26 @@ def test_every_instruction_set(name, isa, rng):
         close(got[key], array, np.finfo(np.float32).eps * 64)
 
 
+@pytest.mark.parametrize("name", ["query", "key", "value", "rel_key", "attn_mask"])
+def test_the_forward_reads_16_bits_in_place(name, rng, monkeypatch):
+    """Blocks get the chunks as they are; an array of float64 is as wide as before."""
+    given = case("tables", rng, np.float16)
+    given["attn_mask"] = np.zeros(given["key"].shape[-2], np.float16)
+    seen = []
+
+    def forward(call, *args, **keywords):
+        seen.append(call[name].dtype)
+        return whole(call, *args, **keywords)
+
+    whole = sharded._tasks.forward
+    monkeypatch.setattr(sharded._tasks, "forward", forward)
+    both(given, (2, 1), rng)
+    assert {*seen} == {np.dtype(np.float16)}
+    seen.clear()
+    both(given | {"rel_bias": np.ones((H, 9))}, (2, 1), rng)
+    assert {*seen} == {np.dtype(np.float64)}
+
+
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 def test_narrow_dtypes_are_computed_and_rounded_as_the_whole(dtype, rng):
     given = case("tables", rng, dtype) | {"rel_bias": np.ones((H, 9), np.float32)}
