@@ -41,6 +41,7 @@ class Kernels(Protocol):
         threads: int,
         records: bool | None,
         keeps: bool,
+        follows: bool,
         /,
     ) -> Any: ...
     def attend_backward(
@@ -51,6 +52,7 @@ class Kernels(Protocol):
         grads: _Args,
         values: dict[str, Any],
         threads: int,
+        follows: bool,
         /,
     ) -> list[Array | None] | None: ...
     def attention_bytes(self, operands: dict[str, Any], backward: bool, /) -> int: ...

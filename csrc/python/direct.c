@@ -119,19 +119,20 @@ refuse_call(const char *expected)
 }
 
 /* args: the arguments by position, those by name, the number of threads of calls without one
- * (0: relpos's own), None for arrays, or whether autograd records tensors, and whether what a
- * backward needs is made without a record. */
+ * (0: relpos's own), None for arrays, or whether autograd records tensors, whether what a
+ * backward needs is made without a record, and whether results lie in memory as operands. */
 PyObject *
 py_attend(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     const rp_isa *isa = PyCapsule_GetPointer(self, ISA_CAPSULE);
     direct_call d = new_call(FORWARD);
-    if (isa == NULL || count != 5 || !PyTuple_Check(args[0]) ||
+    if (isa == NULL || count != 6 || !PyTuple_Check(args[0]) ||
         !PyDict_Check(args[1]) || !take_threads(&d, args[2]))
-        return refuse_call("a tuple, a dict, a number and two flags");
+        return refuse_call("a tuple, a dict, a number and three flags");
     d.of_tensors = args[3] != Py_None;
     d.records = args[3] == Py_True;
     d.keeps = args[4] == Py_True;
+    d.call.follows = args[5] == Py_True;
     PyObject *made = run_direct(&d, isa, take_arguments(&d, args) && fit_arguments(&d));
     release_direct(&d);
     if (d.of_tensors && made != NULL && made != Py_None)
@@ -210,9 +211,9 @@ list_gradients(const direct_call *d, const int *rows, Py_ssize_t count)
 }
 
 /* args: names of the tensors; out, row_max, row_sum and the tensors; which of the latter need
- * a gradient; gradients of out and lse; the other arguments; the number of threads. Returns a
- * list of gradients, None where none is needed; with buckets, the rows that those of tables
- * have come last. */
+ * a gradient; gradients of out and lse; the other arguments; the number of threads; whether
+ * gradients lie in memory as operands. Returns a list of gradients, None where none is needed;
+ * with buckets, the rows that those of tables have come last. */
 PyObject *
 py_attend_backward(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
@@ -220,14 +221,15 @@ py_attend_backward(PyObject *self, PyObject *const *args, Py_ssize_t count)
     direct_call d = new_call(BACKWARD);
     int rows[OPERANDS];
     Py_ssize_t names =
-        count == 6 && PyTuple_Check(args[0]) ? PyTuple_Size(args[0]) : -1;
+        count == 7 && PyTuple_Check(args[0]) ? PyTuple_Size(args[0]) : -1;
     for (int i = 1; i < 4; i++)
         names = names >= 0 && PyTuple_Check(args[i]) ? names : -1;
     if (isa == NULL || names < 0 || PyTuple_Size(args[1]) != names + KEPT_TENSORS ||
         PyTuple_Size(args[2]) != names || PyTuple_Size(args[3]) < 2 ||
         !PyDict_Check(args[4]) || !take_threads(&d, args[5]))
-        return refuse_call("four tuples, a dict and a number");
+        return refuse_call("four tuples, a dict, a number and a flag");
     d.of_tensors = 1;
+    d.call.follows = args[6] == Py_True;
     int is_taken =
         names <= OPERANDS && take_backward(&d, args, rows) && fit_arguments(&d);
     PyObject *made = run_direct(&d, isa, is_taken);

@@ -50,8 +50,7 @@ short_numbers(const char *at, ptrdiff_t step, npy_intp count, int one)
 }
 
 static int
-mask_line(const rp_isa *isa, int kind, const char *at, ptrdiff_t step,
-             npy_intp count)
+mask_line(const rp_isa *isa, int kind, const char *at, ptrdiff_t step, npy_intp count)
 {
     int dtype = kind == KIND_F32 ? RP_F32 : RP_F64;
     if (kind == KIND_F16 || kind == KIND_BF16)

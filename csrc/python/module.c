@@ -36,12 +36,14 @@ static PyMethodDef isa_methods[] = {
     {"attention_backward", py_attention_backward, METH_O,
      "attention_backward(operands): adds to the zeros in grad_* of the dict in place"},
     {"attend", (PyCFunction)(void (*)(void))py_attend, METH_FASTCALL,
-     "attend(args, keywords, threads, records, keeps): results of a call of attention, "
+     "attend(args, keywords, threads, records, keeps, follows): results of a call of "
+     "attention, "
      "or None of one that has to be prepared. records is None for arrays. Of tensors "
      "they come with None or, if records is True and one requires a gradient, with "
      "names, tensors and the other arguments"},
     {"attend_backward", (PyCFunction)(void (*)(void))py_attend_backward, METH_FASTCALL,
-     "attend_backward(names, tensors, wanted, grads, values, threads): gradients of "
+     "attend_backward(names, tensors, wanted, grads, values, threads, follows): "
+     "gradients of "
      "the wanted tensors, after out, row_max and row_sum; None of a call as above"},
     {"attention_bytes", py_attention_bytes, METH_VARARGS,
      "attention_bytes(operands, backward): memory that attention_forward or _backward "

@@ -164,6 +164,7 @@ typedef struct {
     int64_t rows_used;    /* of offsets, while it counts */
     Py_ssize_t used;      /* entries of the dict that were known */
     char makes[OPERANDS]; /* results that the call makes */
+    int follows; /* whether heads lie inside of rows in results, as in their operands */
 } attention_call;
 
 #define FIELD(call, type, offset) (*(type *)((char *)&(call)->problem + (offset)))

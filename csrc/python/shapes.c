@@ -240,6 +240,40 @@ dtype_of(const attention_call *call, int index)
         (PyObject *)PyArray_DESCR((PyArrayObject *)like->owner));
 }
 
+/* Whether the numbers of a row of all heads lie together, as layers cut their columns into
+ * heads: in the operand of a gradient, or in the query. */
+static int
+has_rows_of_heads(const attention_call *call, int index, int ndim)
+{
+    const operand_row *row = &operand_rows[index];
+    const array_view *like = index == OUT ? &call->views[QUERY] : operand_of(call, row);
+    if (!call->follows || like == NULL || row->fit != WHOLE || own_axes(row) != 3 ||
+        like->ndim != ndim)
+        return 0;
+    npy_intp head = like->strides[ndim - 3];
+    return head > 0 && head < like->strides[ndim - 2];
+}
+
+/* An array of zeros or, if all is written, of any numbers; in memory the axes of heads and rows
+ * may be exchanged. */
+static PyObject *
+alloc_result(int ndim, npy_intp *shape, PyArray_Descr *dtype, int is_written,
+             int is_exchanged)
+{
+    if (is_exchanged) {
+        npy_intp rows = shape[ndim - 2];
+        shape[ndim - 2] = shape[ndim - 3];
+        shape[ndim - 3] = rows;
+    }
+    PyObject *array = is_written ? PyArray_SimpleNewFromDescr(ndim, shape, dtype)
+                                 : PyArray_Zeros(ndim, shape, dtype, 0);
+    if (array == NULL || !is_exchanged)
+        return array;
+    PyObject *view = PyArray_SwapAxes((PyArrayObject *)array, ndim - 3, ndim - 2);
+    Py_DECREF(array);
+    return view;
+}
+
 /* Makes a result: of zeros where it is added to, or no pair writes to it. */
 static int
 make_result(attention_call *call, int index)
@@ -251,9 +285,8 @@ make_result(attention_call *call, int index)
                      (row->of_kind == OF_16 && call->dims['q'] && call->dims['k']);
     if (ndim < 0 || (row->of && PyArray_MultiplyList(shape, ndim) > MOST_MADE))
         return -1;
-    PyArray_Descr *dtype = dtype_of(call, index);
-    PyObject *array = is_written ? PyArray_SimpleNewFromDescr(ndim, shape, dtype)
-                                 : PyArray_Zeros(ndim, shape, dtype, 0);
+    PyObject *array = alloc_result(ndim, shape, dtype_of(call, index), is_written,
+                                   has_rows_of_heads(call, index, ndim));
     if (array == NULL)
         return -1;
     take_view(array, &call->views[index]);

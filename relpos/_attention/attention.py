@@ -94,7 +94,7 @@ def read_by(
 
 def _read(args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
     """Return the results of a call of arrays that C reads."""
-    made = kernels().attend(args, keywords, 0, None, False)
+    made = kernels().attend(args, keywords, 0, None, False, False)
     if made is None or len(made) == 1:
         return made and made[0]
     return AttentionOutput(made[0], made[1], None, None)

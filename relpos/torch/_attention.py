@@ -55,7 +55,7 @@ def _read(args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
     if not is_plain():
         return None
     threads, records = torch.get_num_threads(), torch.is_grad_enabled()
-    found = kernels().attend(args, keywords, threads, records, False)
+    found = kernels().attend(args, keywords, threads, records, False, True)
     if found is None:
         return None
     arrays, recorded = found

@@ -107,7 +107,7 @@ def backward(
             for tensor in itertools.compress(tensors, wanted)
         )
     names = [*itertools.compress(setting.names, wanted)]
-    made = backward_directly(setting, wanted, grads, (*kept, *tensors))
+    made = backward_directly(setting, wanted, grads, (*kept, *tensors), False)
     if made is not None:
         return tuple(x for x in made if x is not None)
     given = read_tensors(_GIVEN, (*grads[:2], *kept), _array_of)
@@ -134,7 +134,7 @@ def _forward_directly(
     given = {**setting.values, **dict(zip(setting.names, tensors, strict=True))}
     given["return_lse"] = setting.lse
     threads = torch.get_num_threads()
-    found = kernels().attend((), given, threads, False, setting.kept)
+    found = kernels().attend((), given, threads, False, setting.kept, False)
     if found is None:
         return None
     results = results_of(found[0], setting.kept)
@@ -147,10 +147,12 @@ def backward_directly(
     wanted: Sequence[bool],
     grads: Sequence[torch.Tensor | None],
     saved: Sequence[torch.Tensor],
+    follows: bool = True,
 ) -> list[torch.Tensor | None] | None:
     """Return the gradients of a call that is read in C, None of another one.
 
-    `saved` are out, row_max and row_sum, and the tensors of the call.
+    `saved` are out, row_max and row_sum, and the tensors of the call, whose order of
+    axes in memory gradients have if `follows`; those of an operator are contiguous.
     """
     if setting.fire is not None or setting.graph is not None:
         return None
@@ -161,6 +163,7 @@ def backward_directly(
         (*grads,),
         setting.values,
         torch.get_num_threads(),
+        follows,
     )
     if made is None:
         return None

@@ -383,6 +383,33 @@ def test_a_tensor_of_float32_among_those_of_16_bits(wide, dtype, monkeypatch):
 
 
 @needs_table
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_results_lie_in_memory_as_what_they_are_of(dtype):
+    """As torch's own: heads that were cut out of columns are joined without a copy."""
+
+    def strides(attend, joined, compiled=False):
+        parts = joined.unflatten(-1, (2, 8)).transpose(1, 2), joined.unsqueeze(1)
+        query, other = (x.clone(memory_format=torch.preserve_format) for x in parts)
+        leaves = query.requires_grad_(), other.requires_grad_()
+        call = torch.compile(attend, backend="aot_eager") if compiled else attend
+        found = []
+        for x in leaves:
+            out = call(x, x.detach(), x.detach())
+            out.sum().backward()
+            found += [out.stride(), x.grad.stride()]
+        return found
+
+    joined = torch.randn(3, 5, 16, dtype=dtype)
+    rows = [(80, 8, 16, 1)] * 2 + [(80, 80, 16, 1)] * 2
+    assert strides(relpos.torch.attention, joined) == rows
+    assert strides(relpos.torch.attention, joined, compiled=True)[0] == (80, 40, 8, 1)
+    query = joined.unflatten(-1, (2, 8)).transpose(1, 2)
+    assert (
+        relpos.torch.attention(query, query, query, key_lengths=3).stride() == rows[0]
+    )
+
+
+@needs_table
 def test_autocast_rounds_a_result_once():
     x = torch.randn(1, 2, 4, 8).bfloat16()
     want = relpos.torch.attention(*[x.float()] * 3)
@@ -414,7 +441,7 @@ def test_calls_that_python_prepares(name, monkeypatch):
         given |= {"rel_key": torch.randn(7, 8, dtype=torch.float64)}
         given["labels"] = given["labels"][0]
     args, keywords = by_position(given)
-    assert kernels().attend(args, keywords, 1, True, False) is None
+    assert kernels().attend(args, keywords, 1, True, False, True) is None
     found = outcome(given)
     prepared(monkeypatch)
     want = outcome(given)
@@ -430,9 +457,9 @@ def test_calls_that_python_prepares(name, monkeypatch):
 def test_arguments_that_are_no_call_of_c():
     x = torch.randn(1, 2, 4, dtype=torch.float64)
     array, attend = x.numpy(), kernels().attend
-    assert attend((x, x, x), {}, 1, False, False)[1] is None
-    assert len(attend((array, array, array), {}, 0, None, False)) == 1
-    assert len(attend((x, x, x), {}, 1, False, True)[0]) == 3
+    assert attend((x, x, x), {}, 1, False, False, True)[1] is None
+    assert len(attend((array, array, array), {}, 0, None, False, False)) == 1
+    assert len(attend((x, x, x), {}, 1, False, True, False)[0]) == 3
     for args, keywords in (
         ((x, x), {}),
         ((x, x, None), {}),
@@ -451,18 +478,18 @@ def test_arguments_that_are_no_call_of_c():
         ((x, x, x), {"out": True}),
         ((x, x, x), {"rel_key": array}),
     ):
-        assert attend(args, keywords, 1, False, False) is None, (args, keywords)
+        assert attend(args, keywords, 1, False, False, True) is None, (args, keywords)
     for bad in (
         (x, array, array),
         (array.astype(">f8"), array, array),
         (np.ma.masked_array(array), array, array),
     ):
-        assert attend(bad, {}, 1, None, False) is None
+        assert attend(bad, {}, 1, None, False, False) is None
     for first in ((), ([], {}, 1), ((), (), 1), ((), {}, -1)):
         with pytest.raises(TypeError, match="attend: expected"):
-            attend(*first, None, False)
+            attend(*first, None, False, False)
     with pytest.raises(TypeError, match="attend: expected four tuples"):
-        kernels().attend_backward((), (), (), (), {}, 1)
+        kernels().attend_backward((), (), (), (), {}, 1, True)
     with pytest.raises(TypeError, match="by position, one by name"):
         relpos.torch.attention(x, x, x, query=x)
 
