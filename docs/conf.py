@@ -68,7 +68,7 @@ html_static_path = ["_static"]
 html_css_files = ["relpos.css"]
 html_copy_source = False
 html_show_sphinx = False
-html_sidebars = {"index": []}
+html_sidebars = {name: [] for name in ("index", "install", "changelog")}
 html_theme_options = {
     "navbar_align": "left",
     "navbar_persistent": ["search-button"],
