@@ -127,7 +127,9 @@ function pale(page, view) {
 }
 
 function pictures(page) {
-    const faults = [];
+    const faults = [...page.querySelectorAll("mjx-merror")].map(
+        (error) => `a formula that TeX refuses: ${error.textContent}`,
+    );
     for (const image of page.querySelectorAll("img")) {
         if (!image.alt.trim() || /\.(png|svg)$/.test(image.alt)) {
             faults.push(`no alt text: ${named(image)}`);

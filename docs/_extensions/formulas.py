@@ -39,10 +39,9 @@ def broken(formula: str) -> str:
     seen = re.sub(r"\\[A-Za-z]+|[{}^_\s]", "", formula)
     if len(seen) < COLUMNS or "\\\\" in formula or "\\begin" in formula:
         return formula
-    lines = re.sub(r",\s*\\q?quad\b", r", \\\\", formula)
-    return (
-        f"\\begin{{gathered}}{lines}\\end{{gathered}}" if lines != formula else formula
-    )
+    whole = formula.strip()  # Sphinx would take what a blank line ends for one of two
+    lines = re.sub(r",\s*\\q?quad\b", r", \\\\", whole)
+    return f"\\begin{{gathered}}{lines}\\end{{gathered}}" if lines != whole else formula
 
 
 class Upright(SphinxPostTransform):

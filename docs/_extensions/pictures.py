@@ -120,7 +120,9 @@ class Captions(SphinxPostTransform):
             figure = nodes.figure("", ids=[f"picture-{number}"])
             (block if alone else image).replace_self(figure)
             words = image.get("alt", "").strip().rstrip(".")
-            figure += [image, nodes.caption("", f"{words[:1].upper()}{words[1:]}.")]
+            stop = "" if words.endswith(("?", "!")) else "."
+            said = f"{words[:1].upper()}{words[1:]}{stop}"
+            figure += [image, nodes.caption("", said)]
 
 
 def is_block(parent: nodes.Node) -> bool:

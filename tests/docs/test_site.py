@@ -156,6 +156,7 @@ FAULTY = """<!doctype html><html><body style="margin: 0; background: white; colo
             '<pre style="overflow-x: auto; width: 90px">a long line of code</pre>',
             "1280: scrolls by",
         ),
+        ("black", "<mjx-merror>Extra }</mjx-merror>", "TeX refuses: Extra }"),
     ],
 )
 def test_faults_of_layout_are_found(tmp_path, colour, inside, words):
@@ -192,6 +193,7 @@ def test_long_formulas_have_a_line_for_each_part(monkeypatch):
         rf"\begin{{gathered}}{part}y, \\ z\end{{gathered}}"
     )
     assert broken(rf"{part}y, \quad z \\ u") == rf"{part}y, \quad z \\ u"
+    assert broken(f"\n{part}y, \\quad z\n\n") == broken(rf"{part}y, \quad z")
 
 
 def test_pages_of_torch_need_no_torch():

@@ -249,7 +249,8 @@ def letters(arrays):
         if name not in VECTORS:
             own = _core.operands[name][0].replace("1", "")
             for letter, size in zip(own[::-1], array.shape[::-1], strict=False):
-                sizes[letter] = max(size, sizes.get(letter, 0))  # 1 may be repeated
+                if sizes.get(letter, 1) == 1:  # which may be repeated, to 0 as well
+                    sizes[letter] = size
     return sizes
 
 
