@@ -43,9 +43,8 @@ def clipped(lq: int, lk: int, k: int, is_causal: bool) -> int:
 
 
 def in_reach(lq: int, lk: int, k: int, is_causal: bool) -> int:
-    """Count those from -k to k that a pair has, the last query at the last key."""
-    ahead = 0 if is_causal else min(k, lq - 1)
-    return 1 + max(min(k, lk - 1), 0) + max(ahead, 0)
+    """Count -k to k, but no more than lq queries and lk keys can have."""
+    return min(2 * k + 1, lq + lk - 1) if lq and lk else 2 * k + 1
 
 
 def buckets(lq: int, lk: int, k: int, is_causal: bool) -> int:

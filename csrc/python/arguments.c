@@ -336,9 +336,9 @@ int
 fit_arguments(direct_call *d)
 {
     shape_rules rules = {.groups = d->groups};
-    return gather_tables(d) && check_arrays(d) &&
-           fit_shapes(&d->call, rules).rule == FITS && lay_out(&d->call) == 0 &&
-           take_settings(d) && are_sums_numbers(&d->call);
+    return fit_shapes(&d->call, rules).rule == FITS && gather_tables(d) &&
+           check_arrays(d) && lay_out(&d->call) == 0 && take_settings(d) &&
+           are_sums_numbers(&d->call);
 }
 
 int

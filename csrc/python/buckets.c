@@ -6,20 +6,20 @@ static const int tables[] = {REL_KEY, REL_QUERY, REL_VALUE, REL_BIAS};
 
 enum { TABLES = sizeof tables / sizeof *tables };
 
+/* Takes a copy: nobody may write to the rows between the look at them and their use. */
 int
 take_buckets(direct_call *d, PyObject *value)
 {
-    array_view *view = &d->buckets;
+    array_view view = {0};
     PyObject *array = d->of_tensors
                           ? view_tensor(value)
                           : (PyArray_CheckExact(value) ? Py_NewRef(value) : NULL);
-    if (array == NULL || view->owner != NULL) {
-        Py_XDECREF(array);
-        return 0;
-    }
-    take_view(array, view);
-    return view->kind == KIND_I64 && view->ndim == 1 && view->shape[0] > 0 &&
-           PyArray_ISCARRAY_RO((PyArrayObject *)array);
+    PyObject *copy = NULL;
+    if (array != NULL && take_view(array, &view) && d->buckets.owner == NULL &&
+        view.kind == KIND_I64 && view.is_behaved && view.ndim == 1 && view.shape[0] > 0)
+        copy = PyArray_NewCopy((PyArrayObject *)array, NPY_CORDER);
+    Py_XDECREF(array);
+    return copy != NULL && take_view(copy, &d->buckets);
 }
 
 static int64_t
@@ -35,36 +35,32 @@ row_axis(int index, const array_view *view)
     return view->ndim - (operand_rows[index].shape[2] == '1' ? 1 : 2);
 }
 
-/* The part of the buckets that pairs of so many queries and keys can use, those at the ends
- * for what lies beyond; it takes the place of the whole. */
+/* Leaves as many buckets as so many queries and keys can use, whatever the offset: their number
+ * decides how a table is read. Those at the ends serve what lies beyond. */
 static int
 use_visible(direct_call *d)
 {
-    const array_view *query = &d->call.views[QUERY], *key = &d->call.views[KEY];
+    int64_t queries = d->call.dims['q'], keys = d->call.dims['k'];
     int64_t count = d->buckets.shape[0], first = d->has_first ? d->first : -(count / 2);
-    int64_t last = first + count - 1;
-    if (query->owner == NULL || key->owner == NULL || query->ndim < 3 ||
-        key->ndim < 3 || d->raises || (!d->has_first && count % 2 == 0))
+    int64_t used = clamp(queries + keys - 1, 1, count);
+    if (d->raises || (!d->has_first && count % 2 == 0) ||
+        (queries != keys && d->call.items[QUERY_OFFSET].owner == NULL))
         return 0;
-    int64_t queries = query->shape[query->ndim - 2], keys = key->shape[key->ndim - 2];
-    if (queries != keys && d->call.items[QUERY_OFFSET].owner == NULL)
-        return 0;
-    int64_t low = 1 - queries - d->offset, high = keys - 1 - d->offset;
-    low = clamp(low < -d->left ? -d->left : low, first, last);
-    high = d->is_causal && high > 0 ? 0 : high;
-    high = clamp(high > d->right ? d->right : high, low, last);
-    npy_intp length = (npy_intp)(high - low + 1);
+    d->has_first = 1;
+    d->first = first;
+    if (queries > 0 && keys > 0)
+        d->first = clamp(1 - queries - d->offset, first, first + count - used);
+    else
+        used = count;
+    npy_intp length = (npy_intp)used;
     PyObject *part = PyArray_SimpleNew(1, &length, NPY_INT64);
     if (part == NULL)
         return 0;
     memcpy(PyArray_DATA((PyArrayObject *)part),
-           (const int64_t *)d->buckets.data + (low - first),
-           (size_t)length * sizeof(int64_t));
+           (const int64_t *)d->buckets.data + (d->first - first),
+           (size_t)used * sizeof(int64_t));
     Py_DECREF(d->buckets.owner);
-    take_view(part, &d->buckets);
-    d->has_first = 1;
-    d->first = low;
-    return 1;
+    return take_view(part, &d->buckets);
 }
 
 /* Copies the rows that the buckets list along an axis, the last one or that before it. */
@@ -108,10 +104,12 @@ gather_table(attention_call *call, int index, const array_view *buckets)
         view->ndim, shape, (PyArray_Descr *)Py_NewRef((PyObject *)dtype));
     if (array == NULL)
         return 0;
-    copy_rows(view, axis, buckets, PyArray_BYTES((PyArrayObject *)array));
+    if (PyArray_SIZE((PyArrayObject *)array) > 0)
+        copy_rows(view, axis, buckets, PyArray_BYTES((PyArrayObject *)array));
     Py_DECREF(view->owner);
     take_view(array, view);
     FIELD(call, rp_array, operand_rows[index].array).data = view->data;
+    call->dims[(int)operand_rows[index].shape[1]] = buckets->shape[0];
     return 1;
 }
 
@@ -123,12 +121,12 @@ check_rows(const direct_call *d)
     int64_t count = -1;
     for (int i = 0; i < TABLES; i++) {
         const array_view *view = &d->call.views[tables[i]];
-        int axis = view->owner == NULL ? 0 : row_axis(tables[i], view);
         if (view->owner == NULL)
             continue;
-        if (axis < 0 || !view->is_behaved || (count >= 0 && view->shape[axis] != count))
+        npy_intp length = view->shape[row_axis(tables[i], view)];
+        if (!view->is_behaved || (count >= 0 && length != count))
             return 0;
-        count = view->shape[axis];
+        count = length;
     }
     for (npy_intp n = 0; count >= 0 && n < d->buckets.shape[0]; n++)
         if (rows[n] < 0 || rows[n] >= count)

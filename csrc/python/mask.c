@@ -43,7 +43,8 @@ short_numbers(const char *at, ptrdiff_t step, npy_intp count, int one)
 {
     int found = 0;
     for (; count > 0 && !(found & RP_OTHERS); count--, at += step) {
-        int bits = *(const uint16_t *)at;
+        uint16_t bits;
+        memcpy(&bits, at, sizeof bits);
         found |= (bits & 0x7fff) == 0 ? RP_ZEROS : bits == one ? RP_ONES : RP_OTHERS;
     }
     return found;

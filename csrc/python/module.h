@@ -64,7 +64,8 @@ int storage_of(int kind);
 int take_view(PyObject *value, array_view *view);
 /* Views an ndarray or a plain tensor, and takes over the reference; -1: neither. */
 int take_array_view(PyObject *value, array_view *view);
-/* Copies an array of 16 bits to float32, and views that; -1 with an error. */
+/* Copies an array of 16 bits to float32, and views that; -1, with or without an error, where it
+ * does not, as of one that repeats an item. */
 int widen_view(array_view *view);
 /* Byte stride along an axis of the view where an operand has `length` items: 0 where the
  * view repeats one item, or lacks the axis (a negative one). */

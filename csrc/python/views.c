@@ -106,6 +106,9 @@ int
 widen_view(array_view *view)
 {
     PyArrayObject *given = (PyArrayObject *)view->owner, *array;
+    for (int axis = 0; axis < view->ndim; axis++)
+        if (!view->is_behaved || (view->strides[axis] == 0 && view->shape[axis] > 1))
+            return -1;
     if (view->kind == KIND_F16)
         array = (PyArrayObject *)PyArray_Cast(given, NPY_FLOAT);
     else {

@@ -31,7 +31,7 @@ from relpos._checks import (
     check_shape,
     kind_of,
 )
-from relpos._settings import kernels
+from relpos._settings import kernels, threads
 from relpos._warn import warn
 
 #: All arguments of one call of `attention`, as given, by name.
@@ -138,13 +138,11 @@ def prepare(
         }
         positional = [name for name in depending if depending[name]]
     check_items(inputs, positional, sizes)
-    is_listed = bool(placement.rows) and call["buckets"] is not None
-    if rule == "raise" or "log_decay" in inputs or is_listed:
+    if rule == "raise" or "log_decay" in inputs:
         spans = placement.spans if rule == "raise" else {}
-        seen = _visible(inputs, batch, sizes, window)
-        _check_visible(inputs, spans, seen)
-        if is_listed:
-            placement = _used_rows(placement, seen)
+        _check_visible(inputs, spans, _visible(inputs, batch, sizes, window))
+    if placement.rows and call["buckets"] is not None:
+        placement = _used_rows(placement, offsets_of(inputs), sizes)
     if fire is not None and any(x.dtype.char == "d" for x in fire.typed.values()):
         dtype = out_dtype = np.dtype(np.float64)
         copied = [*inputs]
@@ -366,15 +364,15 @@ def place_tables(
     return Placement(spans, rows, vectors, spans.get("rel_bias", range(1)))
 
 
-def _used_rows(placement: Placement, seen: tuple[int, int] | None) -> Placement:
-    """Leave out rows that no query sees, as csrc/python/buckets.c; an end stays."""
+def _used_rows(placement: Placement, offset: Array, sizes: Sizes) -> Placement:
+    """Leave as many rows as queries and keys can use, as csrc/python/buckets.c does."""
     span = next(iter(placement.spans.values()))
-    low, high = (min(max(x, span.start), span.stop - 1) for x in seen or (0, 0))
-    rows = {
-        n: x[low - span.start : high + 1 - span.start]
-        for n, x in placement.rows.items()
-    }
-    used = range(low, high + 1)
+    count = min(len(span), sizes.Lq + sizes.Lk - 1)
+    if offset.ndim or not sizes.Lq or not sizes.Lk:
+        return placement
+    first = min(max(1 - sizes.Lq - int(offset), span.start), span.stop - count)
+    used, at = range(first, first + count), first - span.start
+    rows = {name: x[at : at + count] for name, x in placement.rows.items()}
     return placement._replace(rows=rows, vectors=used, bias=used)
 
 
@@ -466,8 +464,8 @@ def fold_rows(gradient: Array, rows: Array, count: int) -> Array:
     """Add up what `gather_rows` took along axis -2, in float64 and in its order."""
     if (rows < 0).any():
         gradient, rows = gradient[..., rows >= 0, :], rows[rows >= 0]
-    wide = gradient.astype(np.float64, copy=False)
-    return kernels().learned_sums(wide, rows, count)
+    with threads(1):
+        return kernels().learned_sums(gradient.astype(np.float64), rows, count)
 
 
 def _check_visible(

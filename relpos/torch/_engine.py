@@ -21,6 +21,7 @@ from relpos._attention.edges import Edges
 from relpos._attention.fire_network import NAMES, as_fire
 from relpos._attention.operands import LABELS, OPERANDS, READ_SHORT, TABLES
 from relpos._attention.problem import fold_rows
+from relpos._checks import quiet
 from relpos._core import bfloat16, read_tensors
 from relpos._settings import kernels
 from relpos.torch._tensors import array_of, in_tensor_words, tensor_of
@@ -61,7 +62,7 @@ def _named(setting: Setting, tensors: Sequence[torch.Tensor]) -> dict[str, Any]:
 
 @partial(in_tensor_words, tensors_of=_named)
 def forward(setting: Setting, tensors: Sequence[torch.Tensor]) -> tuple[Any, ...]:
-    """out, lse, row_max, row_sum in the computation's dtype; weights if asked for.
+    """out, lse, row_max, row_sum; weights if asked for.
 
     lse is None where it is not asked for. So are row_max and row_sum where nothing is
     kept for a backward. Where out is rounded and kept, the last is what it was before.
@@ -137,9 +138,10 @@ def _forward_directly(
     found = kernels().attend((), given, threads, False, setting.kept, False)
     if found is None:
         return None
-    results = results_of(found[0], setting.kept)
-    out = results[0]  # another dtype of 16 bits would be rounded to twice
-    return None if out.dtype in _SHORT and out.dtype != setting.dtype else results
+    out, *rest = results = results_of(found[0], setting.kept)
+    if out.dtype not in _SHORT or out.dtype == setting.dtype:
+        return results
+    return (rest[3], *rest[:3]) if setting.kept else None  # to be rounded once
 
 
 def backward_directly(
@@ -173,6 +175,7 @@ def backward_directly(
     return [x if x is None else tensor_of(x, tensor.dtype) for x, tensor in tensors]
 
 
+@quiet
 def _fold_tables(
     made: list[Any], rows: Any, names: Sequence[str], tensors: Sequence[torch.Tensor]
 ) -> None:

@@ -216,6 +216,19 @@ CALLS = {
         "rel_bias": (2, 3),
         "buckets": [0, 1, 2, 2, 1, 0, 1],
     },
+    "buckets with fewer keys": {
+        "query": (3, 2, 6, 8),
+        "query_offset": -2,
+        "key_lengths": 1,
+        "rel_value": (3, 5),
+        "buckets": [0, 1, 2, 2, 1, 0, 1, 2, 0, 0, 1],
+    },
+    "buckets of no queries": {
+        "query": (3, 2, 0, 8),
+        "query_offset": 5,
+        "rel_bias": (2, 3),
+        "buckets": [0, 1, 2],
+    },
     "buckets of keys not yet there": {
         "query_offset": -9,
         "rel_bias": (2, 3),
@@ -407,6 +420,91 @@ def test_results_lie_in_memory_as_what_they_are_of(dtype):
     assert (
         relpos.torch.attention(query, query, query, key_lengths=3).stride() == rows[0]
     )
+
+
+@needs_table
+def test_a_repeated_bias_of_16_bits_is_not_copied_whole(monkeypatch):
+    """Its copy in float32 would be larger than all other arrays of the call."""
+    query = torch.randn(50, 50, 1, 8).bfloat16()
+    bias = torch.randn(3).bfloat16().expand(50, 50, 3)
+    args, given = (query, query, query), {"rel_bias": bias}
+    assert kernels().attend(args, given, 1, False, False, True) is None
+    whole = relpos.torch.attention(*args, rel_bias=bias.contiguous())
+    assert torch.equal(relpos.torch.attention(*args, **given), whole)
+
+
+def test_numbers_of_another_byte_order_are_left_to_python():
+    bfloat16 = np.dtype(pytest.importorskip("ml_dtypes").bfloat16)
+    x = np.random.default_rng(0).standard_normal((1, 2, 4, 8)).astype(np.float32)
+    for dtype in (np.dtype(np.float16), bfloat16):
+        short, bias = x.astype(dtype), x[0, :, 0, :3].astype(dtype)
+        want = relpos.attention(short, short, short, rel_bias=bias)
+        swapped = bias.astype(dtype.newbyteorder())
+        given = {"rel_bias": swapped}
+        if swapped.dtype.isnative:
+            continue  # this dtype has one order
+        assert kernels().attend((short,) * 3, given, 1, None, False, False) is None
+        assert np.array_equal(relpos.attention(short, short, short, **given), want)
+
+
+def test_a_table_without_columns_is_refused_at_once():
+    x = np.zeros((1, 4, 8), np.float32)
+    table = np.zeros((2**58, 3, 0), np.float32)
+    with pytest.raises(ValueError, match="rel_key"):
+        relpos.attention(x, x, x, rel_key=table, buckets=np.array([0, 1, 2]))
+    value = np.zeros((1, 4, 0), np.float32)
+    table = np.zeros((2**40, 1, 3, 0), np.float32)
+    call = {"rel_value": table, "buckets": np.array([0, 1, 2])}
+    assert relpos.attention(x, x, value, **call).shape == (2**40, 1, 4, 0)
+
+
+@pytest.mark.parametrize("offset", [0, 16, -90, 1000])
+def test_the_rows_that_are_gathered_do_not_depend_on_numbers(offset):
+    """Their number decides how a table is read, and so the bits."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((1, 32, 8)).astype(np.float32)
+    query, table = x[:, :16], rng.standard_normal((5, 8)).astype(np.float32)
+    buckets = rng.integers(0, 5, 401)
+    given = {"rel_key": table, "rel_value": table, "buckets": buckets}
+    alone = relpos.attention(query, x, x, query_offset=offset, **given)
+    as_list = given | {"buckets": [*buckets], "query_offset": offset}
+    assert np.array_equal(relpos.attention(query, x, x, **as_list), alone)
+    fewer = given | {"query_offset": offset, "key_lengths": 32}
+    assert np.array_equal(relpos.attention(query, x, x, **fewer), alone)
+    offsets = np.array([offset, 7])
+    items = relpos.attention(query, x, x, query_offset=offsets, **given)
+    one = relpos.attention(query, x, x, query_offset=offsets[:1], **given)
+    assert np.array_equal(items[0], one[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_a_compiled_call_runs_the_kernel_once(dtype, monkeypatch):
+    ran = []
+
+    class Counting:
+        def __getattr__(self, name):
+            found = getattr(core, name)
+            if name not in {"attend", "attention_forward"}:
+                return found
+
+            def counted(*args):
+                result = found(*args)
+                if name != "attend" or result is not None:
+                    ran.append(name)
+                return result
+
+            return counted
+
+    core, x = kernels(), torch.randn(1, 2, 4, 8, dtype=dtype)
+    want = relpos.torch.attention(x, x, x)
+    for module in (_attention, _engine, attention):
+        monkeypatch.setattr(module, "kernels", Counting)
+    call = torch.compile(relpos.torch.attention, backend="aot_eager")
+    assert torch.equal(call(x, x, x), want) and len(ran) == 1
+    leaf = x.clone().requires_grad_()
+    out = call(leaf, x, x)
+    assert torch.equal(out, want) and len(ran) == 2
+    assert out.dtype is dtype
 
 
 @needs_table
