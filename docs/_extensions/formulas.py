@@ -39,8 +39,9 @@ def broken(formula: str) -> str:
     seen = re.sub(r"\\[A-Za-z]+|[{}^_\s]", "", formula)
     if len(seen) < COLUMNS or "\\\\" in formula or "\\begin" in formula:
         return formula
-    whole = formula.strip()  # Sphinx would take what a blank line ends for one of two
+    whole = formula.strip()
     lines = re.sub(r",\s*\\q?quad\b", r", \\\\", whole)
+    lines = re.sub(r"\n\s*\n", "\\\\\\\\\n", lines)  # where Sphinx would make two of it
     return f"\\begin{{gathered}}{lines}\\end{{gathered}}" if lines != whole else formula
 
 

@@ -65,7 +65,8 @@ def known_of(scheme: Scheme) -> str:
     lines += ["\n## Functions\n"]
     for function in scheme.functions:
         name = f"relpos.{function}"
-        lines.append(f"- `{name}`: {summary(name)}")
+        said = re.sub(r":math:`([^`]*)`", r"$\1$", summary(name))
+        lines.append(f"- `{name}`: {said}")
     named = own_functions(scheme), own_words(scheme)
     shown = [n for n in notebooks() if n.uses & named[0] or n.words & named[1]]
     lines += ["\n## Notebooks\n"]

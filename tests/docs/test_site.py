@@ -194,6 +194,9 @@ def test_long_formulas_have_a_line_for_each_part(monkeypatch):
     )
     assert broken(rf"{part}y, \quad z \\ u") == rf"{part}y, \quad z \\ u"
     assert broken(f"\n{part}y, \\quad z\n\n") == broken(rf"{part}y, \quad z")
+    assert broken(f"{part}y\n\n{part}z") == (
+        f"\\begin{{gathered}}{part}y\\\\\n{part}z\\end{{gathered}}"
+    )
 
 
 def test_pages_of_torch_need_no_torch():
