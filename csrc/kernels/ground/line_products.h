@@ -175,9 +175,10 @@ dot_lines(const T *x, ptrdiff_t x_step, const int rows, lines_t lines, const int
             RP_ORDER_ADDRESS(line[m]);
         }
         dot_by_turns(x, x_step, rows, line, some, lines.ahead, kind, width, next + n);
+        if (kind == RP_OWN)
 #pragma GCC unroll 4
-        for (int r = 0; kind == RP_OWN && r < rows; r++)
-            RP_ORDER_VECTOR(next[n][r]);
+            for (int r = 0; r < rows; r++)
+                RP_ORDER_VECTOR(next[n][r]);
 #pragma GCC unroll 2
         for (int m = n | 1; m < n + some; m += 2)
 #pragma GCC unroll 4

@@ -49,7 +49,7 @@ store(T *p, V x)
 #elif defined(__aarch64__)
 #define RP_ORDER_VECTOR(x) __asm__ volatile("" : "+w"(x))
 #else
-#define RP_ORDER_VECTOR(x) ((void)(x))
+#define RP_ORDER_VECTOR(x) __asm__ volatile("" : "+m"(x))
 #endif
 
 RP_INLINE V
