@@ -1,14 +1,14 @@
-"""Whole models of transformers by relpos, over the faster of their own ways.
+"""Whole models of transformers with relpos, over the faster of their own ways.
 
-Three layers of width 512 with 8 heads of 64 and random weights. `prefill` reads a
-prompt into a cache, `token` is a further token after it, `training` is a loss with the
-gradients of all parameters. The way of a row is `relpos.torch.register()` or
-`replace_attention()`; its time is divided by that of the faster of the model's eager
-code and `scaled_dot_product_attention`. Logits, and gradients, are compared with those
-of eager float32 code first.
+Models have three layers of width 512, 8 heads of 64 and random weights. `prefill` reads
+a prompt, into a cache where the model has one. `token` adds a token to that cache.
+`training` computes a loss and the gradients of all parameters. A row names its way,
+`register()` or `replace_attention()` of `relpos.torch`. Its time is divided by that of
+the model's eager code or of its `scaled_dot_product_attention`, whichever is faster.
+Logits and gradients are compared with those of eager float32 code first.
 
-Rows of `encoder layer` are a layer of torch.nn whose attention is
-`RelativeMultiheadAttention` without positions, over the layer as it is.
+Rows of `encoder layer` time a layer of torch.nn whose attention is
+`RelativeMultiheadAttention` without positions, over the unchanged layer.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ def distance(
 
 
 def over_the_faster(timed: timing.Timing) -> timing.Timing:
-    """Return the first work's times beside those of the fastest of the others."""
+    """Return the times of the first work, and of the fastest of the others."""
     costs = [
         statistics.median(row[n][0] * row[n][1] for row in timed.repeats)
         for n in range(1, len(timed.repeats[0]) if timed.repeats else 1)

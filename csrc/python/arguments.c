@@ -149,13 +149,15 @@ take_other(direct_call *d, int index, PyObject *value)
 
 /* ---- arrays and tensors ------------------------------------------------------------- */
 
-/* Views a tensor, and sees whether autograd has to record the call. */
-static PyObject *
-read_tensor(direct_call *d, PyObject *tensor)
+/* Of a tensor it sees whether autograd has to record the call. */
+PyObject *
+plain_array(direct_call *d, PyObject *value)
 {
-    PyObject *array = view_tensor(tensor);
+    if (!d->of_tensors)
+        return PyArray_CheckExact(value) ? Py_NewRef(value) : NULL;
+    PyObject *array = view_tensor(value);
     if (array != NULL && d->records && !d->requires_grad) {
-        PyObject *flag = PyObject_GetAttr(tensor, requires_grad);
+        PyObject *flag = PyObject_GetAttr(value, requires_grad);
         d->requires_grad = flag != Py_False;
         Py_XDECREF(flag);
     }
@@ -176,13 +178,7 @@ take_operand(direct_call *d, int index, PyObject *value)
 {
     const operand_row *row = &operand_rows[index];
     array_view *view = &d->call.views[index];
-    PyObject *array;
-    if (!can_read(row, d->call.direction))
-        return 0;
-    if (d->of_tensors)
-        array = read_tensor(d, value);
-    else
-        array = PyArray_CheckExact(value) ? Py_NewRef(value) : NULL;
+    PyObject *array = can_read(row, d->call.direction) ? plain_array(d, value) : NULL;
     if (array == NULL || view->owner != NULL) {
         Py_XDECREF(array);
         return 0;
@@ -235,7 +231,8 @@ are_sums_numbers(const attention_call *call)
     return 1;
 }
 
-/* Checks an array, one of 16 bits that kernels do not read so as a copy of float32. */
+/* Checks an array. Its copy in float32 takes the place of one of 16 bits that no kernel
+ * reads. */
 static int
 check_array(attention_call *call, int index)
 {

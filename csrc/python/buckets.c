@@ -1,20 +1,17 @@
 /* buckets.c: tables whose rows are listed by relative position, for direct.c. The rows that
- * the pairs of a call can use are gathered, so that the tables are as any others. */
+ * the pairs of a call can use are gathered into tables of one row for each position. */
 #include "module.h"
 
 static const int tables[] = {REL_KEY, REL_QUERY, REL_VALUE, REL_BIAS};
 
 enum { TABLES = sizeof tables / sizeof *tables };
 
-/* Takes a copy: nobody may write to the rows between the look at them and their use. */
+/* Takes a copy, because another thread may write to the rows after they were checked. */
 int
 take_buckets(direct_call *d, PyObject *value)
 {
     array_view view = {0};
-    PyObject *array = d->of_tensors
-                          ? view_tensor(value)
-                          : (PyArray_CheckExact(value) ? Py_NewRef(value) : NULL);
-    PyObject *copy = NULL;
+    PyObject *array = plain_array(d, value), *copy = NULL;
     if (array != NULL && take_view(array, &view) && d->buckets.owner == NULL &&
         view.kind == KIND_I64 && view.is_behaved && view.ndim == 1 && view.shape[0] > 0)
         copy = PyArray_NewCopy((PyArrayObject *)array, NPY_CORDER);
@@ -35,8 +32,9 @@ row_axis(int index, const array_view *view)
     return view->ndim - (operand_rows[index].shape[2] == '1' ? 1 : 2);
 }
 
-/* Leaves as many buckets as so many queries and keys can use, whatever the offset: their number
- * decides how a table is read. Those at the ends serve what lies beyond. */
+/* Keeps as many buckets as the queries and keys can use. Their number decides how a table is
+ * read, and with it the bits of results, so that it does not depend on the offset. The buckets
+ * at the ends serve the positions beyond them. */
 static int
 use_visible(direct_call *d)
 {

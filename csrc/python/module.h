@@ -251,11 +251,15 @@ PyObject *name_at(Py_ssize_t position);
 int is_other_argument(const PyObject *name);
 /* Whether None is how a caller leaves the argument of a name out. */
 int may_be_none(const PyObject *name);
+/* The plain array, or the view of the plain tensor, that a value is, as a new reference; NULL
+ * of another value. */
+PyObject *plain_array(direct_call *d, PyObject *value);
 /* Each returns whether it took the value; an error may be set where it did not. */
 int take_argument(direct_call *d, PyObject *name, PyObject *value);
 int take_operand(direct_call *d, int index, PyObject *value);
-/* Of buckets.c: rows of tables by relative position, and these rows as the tables. */
+/* Takes the row of each relative position. */
 int take_buckets(direct_call *d, PyObject *value);
+/* Replaces tables by the rows that the buckets list, once shapes fit. */
 int gather_tables(direct_call *d);
 /* Whether kinds, shapes and numbers of all arguments fit: then the call can run. */
 int fit_arguments(direct_call *d);

@@ -106,9 +106,11 @@ int
 widen_view(array_view *view)
 {
     PyArrayObject *given = (PyArrayObject *)view->owner, *array;
+    int repeats = 0;
     for (int axis = 0; axis < view->ndim; axis++)
-        if (!view->is_behaved || (view->strides[axis] == 0 && view->shape[axis] > 1))
-            return -1;
+        repeats |= view->strides[axis] == 0 && view->shape[axis] > 1;
+    if (repeats || !view->is_behaved)
+        return -1;
     if (view->kind == KIND_F16)
         array = (PyArrayObject *)PyArray_Cast(given, NPY_FLOAT);
     else {

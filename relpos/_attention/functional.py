@@ -232,8 +232,8 @@ def forward(
 ) -> dict[str, Array]:
     """out, lse, row_max and row_sum of a call by name; weights where it asks for them.
 
-    Without `lse` that is left out; row_max and row_sum are `kept` for a backward, and
-    so is an out that is rounded. With `looks` it warns of a mask of zeros and ones.
+    lse is left out unless it is asked for. row_max, row_sum and an out that is rounded
+    are `kept` for a backward. With `looks` it warns of a mask of zeros and ones.
     """
     problem = prepare(call, fire, edges, part)
     if looks:

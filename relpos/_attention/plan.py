@@ -347,7 +347,7 @@ class Sizes(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """Rows of a table as the kernel takes it: those of pairs, by buckets."""
+        """Rows of a table as the kernel takes it, gathered where buckets list them."""
         rows = self.scheme.listed or self.scheme.rows
         return rows(self.Lq, self.Lk, self.k, self.is_causal)
 

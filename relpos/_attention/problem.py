@@ -365,7 +365,7 @@ def place_tables(
 
 
 def _used_rows(placement: Placement, offset: Array, sizes: Sizes) -> Placement:
-    """Leave as many rows as queries and keys can use, as csrc/python/buckets.c does."""
+    """Keep as many rows as queries and keys can use, as csrc/python/buckets.c does."""
     span = next(iter(placement.spans.values()))
     count = min(len(span), sizes.Lq + sizes.Lk - 1)
     if offset.ndim or not sizes.Lq or not sizes.Lk:
@@ -465,7 +465,7 @@ def fold_rows(gradient: Array, rows: Array, count: int) -> Array:
     if (rows < 0).any():
         gradient, rows = gradient[..., rows >= 0, :], rows[rows >= 0]
     with threads(1):
-        return kernels().learned_sums(gradient.astype(np.float64), rows, count)
+        return kernels().learned_sums(np.asarray(gradient, np.float64), rows, count)
 
 
 def _check_visible(

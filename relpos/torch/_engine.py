@@ -118,7 +118,7 @@ def backward(
 
 
 def results_of(arrays: Sequence[Any], kept: bool) -> tuple[Any, ...]:
-    """Return what `forward` does, of the arrays that C made, some for a backward."""
+    """Return the results of `forward` from arrays of C; some are for a backward."""
     out = tensor_of(arrays[0])
     rest = [*map(torch.from_numpy, arrays[1:])]
     wide = [rest.pop(0)] if kept and out.dtype in _SHORT else []

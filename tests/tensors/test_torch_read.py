@@ -423,7 +423,7 @@ def test_results_lie_in_memory_as_what_they_are_of(dtype):
 
 
 @needs_table
-def test_a_repeated_bias_of_16_bits_is_not_copied_whole(monkeypatch):
+def test_a_repeated_bias_of_16_bits_is_not_copied_whole():
     """Its copy in float32 would be larger than all other arrays of the call."""
     query = torch.randn(50, 50, 1, 8).bfloat16()
     bias = torch.randn(3).bfloat16().expand(50, 50, 3)
