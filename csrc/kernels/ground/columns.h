@@ -43,16 +43,19 @@ tile_add_columns(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb, ptrdiff_t
 /* `vectors` columns of gemm_add_columns. */
 RP_INLINE void
 add_columns_strip(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb, ptrdiff_t rows,
-                  ptrdiff_t depth, T *c, ptrdiff_t ldc, const int height,
-                  const int vectors)
+                  ptrdiff_t depth, const terms_t *band, T *c, ptrdiff_t ldc,
+                  const int height, const int vectors)
 {
     const int few = height == HR ? TAIL_HALF : height;
     for (ptrdiff_t k = 0; k < depth; k += DEPTH_BLOCK)
         for (ptrdiff_t i = 0, taken; i < rows; i += taken) {
-            const T *left = a + k * lda + i, *right = b + k * ldb;
-            ptrdiff_t terms = RP_MIN(DEPTH_BLOCK, depth - k);
             int short_of = few < height && (rows - i == few || rows - i == 2 * few);
             taken = short_of ? few : height;
+            const terms_t block = terms_of(band, i, taken, k, depth);
+            const T *left = a + block.begin * lda + i, *right = b + block.begin * ldb;
+            ptrdiff_t terms = block.end - block.begin;
+            if (terms <= 0)
+                continue;
             if (short_of)
                 tile_add_columns(left, lda, right, ldb, terms, c + i * ldc, ldc, few,
                                  vectors, few);
@@ -66,18 +69,19 @@ add_columns_strip(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb, ptrdiff_
 }
 
 /* c (rows, columns) += a' . b: a (depth, rows), b (depth, columns); columns a multiple of
- * VL. Reads a up to the next multiple of MR columns. Four vectors a strip where there are as
+ * VL; of a' the band, or all if that is NULL. Reads a up to the next multiple of MR columns. Four vectors a strip where there are as
  * many: a, whose lines lie far apart, is read half as often. */
 static void
 gemm_add_columns(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb, ptrdiff_t rows,
-                 ptrdiff_t columns, ptrdiff_t depth, T *c, ptrdiff_t ldc)
+                 ptrdiff_t columns, ptrdiff_t depth, const terms_t *band, T *c,
+                 ptrdiff_t ldc)
 {
     for (; columns >= 4 * VL; columns -= 4 * VL, b += 4 * VL, c += 4 * VL)
-        add_columns_strip(a, lda, b, ldb, rows, depth, c, ldc, HR, 4);
+        add_columns_strip(a, lda, b, ldb, rows, depth, band, c, ldc, HR, 4);
     for (; columns >= 2 * VL; columns -= 2 * VL, b += 2 * VL, c += 2 * VL)
-        add_columns_strip(a, lda, b, ldb, rows, depth, c, ldc, MR, 2);
+        add_columns_strip(a, lda, b, ldb, rows, depth, band, c, ldc, MR, 2);
     if (columns > 0)
-        add_columns_strip(a, lda, b, ldb, rows, depth, c, ldc, MR, 1);
+        add_columns_strip(a, lda, b, ldb, rows, depth, band, c, ldc, MR, 1);
 }
 
 #endif

@@ -297,6 +297,26 @@ tile_tail(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t depth, rp_ahead ahead
 
 /* ---- rows ------------------------------------------------------------------------ */
 
+/* Terms of a product. A band of them is that of line 0 of a left operand outside of which the
+ * line holds zeros; that of each later line lies one term before. */
+typedef struct {
+    ptrdiff_t begin, end;
+} terms_t;
+
+/* The terms of `lines` lines from `line` on in the block from term k of `depth`: those of the
+ * band, unless that is NULL. The others, which are zeros, change no bit. */
+RP_INLINE terms_t
+terms_of(const terms_t *band, ptrdiff_t line, ptrdiff_t lines, ptrdiff_t k,
+         ptrdiff_t depth)
+{
+    terms_t terms = {k, RP_MIN(k + DEPTH_BLOCK, depth)};
+    if (band) {
+        terms.begin = RP_MAX(terms.begin, band->begin - (line + lines - 1));
+        terms.end = RP_MIN(terms.end, band->end - line);
+    }
+    return terms;
+}
+
 /* c (`rows` rows, `vectors` = 1 or 2 vectors wide) += a (row-major) . b (depth rows).
  * c joins at the end: one running sum over all keys of a long row would lose digits with
  * the square root of its length. */
@@ -344,12 +364,14 @@ tile_add_tail(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb, ptrdiff_t de
 }
 
 /* c (rows, columns) += a (rows, depth) . b (depth, columns): rows as padded_rows says,
- * columns a multiple of VL. DEPTH_BLOCK terms outside: such a block of a and b is read from the
- * second-level cache once, and while it is used the next one is asked for. c takes the sum
- * of every block, which keeps the rounding of long sums that of short ones. */
+ * columns a multiple of VL, of a the band, or all if that is NULL. DEPTH_BLOCK terms outside:
+ * such a block of a and b is read from the second-level cache once, and while it is used the
+ * next one is asked for. c takes the sum of every block, which keeps the rounding of long sums
+ * that of short ones. */
 static void
 gemm_add_rows(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb, ptrdiff_t rows,
-              ptrdiff_t columns, ptrdiff_t depth, T *c, ptrdiff_t ldc)
+              ptrdiff_t columns, ptrdiff_t depth, const terms_t *band, T *c,
+              ptrdiff_t ldc)
 {
     const ptrdiff_t size = sizeof(T), panels = (columns + NR - 1) / NR;
     const ptrdiff_t step = ldb * size / RP_MAX((rows + HR) / MR * panels, 1);
@@ -358,9 +380,13 @@ gemm_add_rows(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb, ptrdiff_t ro
                           step};
         for (ptrdiff_t j = 0; j < columns; j += NR)
             for (ptrdiff_t i = 0; i < rows; i += MR) {
-                const T *left = a + i * lda + k, *right = b + k * ldb + j;
-                ptrdiff_t terms = RP_MIN(DEPTH_BLOCK, depth - k);
+                const terms_t block = terms_of(band, i, MR, k, depth);
+                const T *left = a + i * lda + block.begin;
+                const T *right = b + block.begin * ldb + j;
+                ptrdiff_t terms = block.end - block.begin;
                 T *cell = c + i * ldc + j;
+                if (terms <= 0)
+                    continue;
                 if (rows - i < MR)
                     tile_add_tail(left, lda, right, ldb, terms, ahead, cell, ldc,
                                   columns - j < NR);

@@ -22,11 +22,11 @@ content_grads(const gradients_t *gp, grad_scratch_t *w, const visit_t *x, int ke
     int64_t row = x->t.j0 - x->chunk * gp->chunk_keys;
     if (x->grad_query)
         add_rows(keys_bad, x->d, x->t.ld, x->keys + x->t.j0 * x->key_stride,
-                 x->key_stride, x->q.rows_pad, width, x->t.keys,
+                 x->key_stride, x->q.rows_pad, width, x->t.keys, NULL,
                  x->grad_query + x->q.i0 * width, width);
     if (gp->g->grad_key.data)
         add_columns(x->selected, x->d, x->t.ld, x->head->rows_u + x->q.i0 * width,
-                    width, x->t.keys, width, x->q.rows, w->grad_key + row * width,
+                    width, x->t.keys, width, x->q.rows, NULL, w->grad_key + row * width,
                     width);
 }
 

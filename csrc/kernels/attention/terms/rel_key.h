@@ -6,7 +6,8 @@
  * column c = n - m + BQ - 1 for query m and key n of the tile. The content product is then
  * added into the same memory seen from BQ - 1 on with row length lds - 1, in which row m
  * begins at column BQ - 1 - m: the skew costs nothing. The last BQ band columns of a tile
- * are the first of the next one and are saved before the content is added.
+ * are the first of the next one and are saved before the content is added. Cells outside the
+ * skewed rows are left out where a micro-tile holds no other.
  *
  * Backward, with zeros in the cells outside the skewed rows, the buffer of dS read with its
  * plain row length is the band matrix, so the table's gradient is a plain product too. */
@@ -34,22 +35,16 @@ fill_band(const plan_t *plan, scratch_t *w, queries_t *q, const tile_t *t)
     const rp_attention *p = plan->p;
     const T *table = copy_of(&plan->rel_key, q->b, q->h) - plan->band.first * p->Dp;
     int64_t end = RP_MIN(t->columns + BQ, plan->band.end - t->w0);
-    int64_t first = (BQ - q->rows_pad) / NR * NR; /* before it are no pairs */
-    if (q->saved_column == t->w0) {
-        for (int m = 0; m < q->rows_pad; m++)
-            memcpy(w->scores + m * plan->lds, q->saved + m * BQ, BQ * sizeof(T));
-        first = BQ;
-    }
-    if (end > first)
-        gemm_set(q->relative, plan->Dp_pad, table + (t->w0 + first) * p->Dp,
-                 q->rows_pad, end - first, p->Dp, p->Dp, w->scores + first, plan->lds);
-    q->saved_column = t->w0 + t->columns;
-    if (q->saved && end == t->columns + BQ && t->j0 + t->columns < q->seen.end)
-        for (int m = 0; m < q->rows_pad; m++)
-            memcpy(q->saved + m * BQ, w->scores + m * plan->lds + t->columns,
-                   BQ * sizeof(T));
-    else
-        q->saved_column = -1;
+    int there = q->saved_column == t->w0;
+    int saves = q->saved && end == t->columns + BQ && t->j0 + t->columns < q->seen.end;
+    for (int m = 0; there && m < q->rows_pad; m++)
+        memcpy(w->scores + m * plan->lds, q->saved + m * BQ, BQ * sizeof(T));
+    set_band(q, t, q->relative, plan->Dp_pad, table + t->w0 * p->Dp, p->Dp, p->Dp,
+             there ? BQ : 0, end, saves ? t->columns : end, w->scores, plan->lds);
+    q->saved_column = saves ? t->w0 + t->columns : -1;
+    for (int m = 0; saves && m < q->rows_pad; m++)
+        memcpy(q->saved + m * BQ, w->scores + m * plan->lds + t->columns,
+               BQ * sizeof(T));
 }
 
 /* Fills the tile with the term and returns NULL, or returns its one value in each row, a
@@ -131,6 +126,7 @@ band_products(const gradients_t *gp, grad_scratch_t *w, const visit_t *x)
     const T *table =
         copy_of(&gp->key_rows, x->q.b, x->q.h) + (x->t.w0 - plan->band.first) * width;
     int64_t columns = RP_MIN(x->t.columns + BQ - 1, plan->band.end - x->t.w0);
+    const terms_t band = band_of(&x->t);
     clear_corners(w->grads, plan->lds, x, &w->clean[1]);
     if (lies_beyond(plan->p, &x->q, &x->t, &plan->p->rel_key))
         return;
@@ -142,7 +138,7 @@ band_products(const gradients_t *gp, grad_scratch_t *w, const visit_t *x)
                         x->grad_relative + x->q.i0 * width, width);
     else if (x->grad_relative)
         add_rows(gp->key_rows_bad, w->grads, plan->lds, table, width, x->q.rows_pad,
-                 width, columns, x->grad_relative + x->q.i0 * width, width);
+                 width, columns, &band, x->grad_relative + x->q.i0 * width, width);
     T *sums = partial_of(gp, RP_GRAD_KEY, x->index, x->chunk);
     int64_t first = x->t.w0 - x->chunk * gp->chunk_keys;
     if (sums && gp->narrow && !x->selected)
@@ -151,7 +147,8 @@ band_products(const gradients_t *gp, grad_scratch_t *w, const visit_t *x)
                            w->narrow_sums + first, gp->chunk_keys + plan->Lq_pad);
     else if (sums)
         add_columns(x->selected, w->grads, plan->lds, x->head->rows_v + x->q.i0 * width,
-                    width, columns, width, x->q.rows, sums + first * width, width);
+                    width, columns, width, x->q.rows, &band, sums + first * width,
+                    width);
 }
 
 /* s = scale * (q + v).A: grad_relative and grad of rel_key. */
@@ -200,11 +197,11 @@ finish_rel_key(const gradients_t *gp, const grad_scratch_t *w, const visit_t *x,
         const T *table = copy_of(&gp->key_rows, x->q.b, x->q.h) + met.begin * Dp;
         if (x->grad_relative)
             add_rows(gp->key_rows_bad || one, dots, stride, table, Dp,
-                     padded_rows((int)rows), Dp, met.end - met.begin,
+                     padded_rows((int)rows), Dp, met.end - met.begin, NULL,
                      x->grad_relative + i * Dp, Dp);
         if (sums)
             add_columns(bad || one, dots, stride, x->head->rows_v + i * Dp, Dp,
-                        met.end - met.begin, Dp, rows, sums + met.begin * Dp, Dp);
+                        met.end - met.begin, Dp, rows, NULL, sums + met.begin * Dp, Dp);
     }
 }
 

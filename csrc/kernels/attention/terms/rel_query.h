@@ -66,11 +66,12 @@ rel_query_grads(const gradients_t *gp, grad_scratch_t *w, const visit_t *x,
         T *grad_key = w->grad_key + (x->t.j0 + n0 - chunk_key) * width;
         if (gp->g->grad_key.data)
             add_rows(gp->key_rows_bad, w->corner, WIDTH, table + w0 * width, width, MR,
-                     width, columns, grad_key, width);
+                     width, columns, NULL, grad_key, width);
         if (sums)
             add_columns(keys_bad, w->corner, WIDTH,
                         x->keys + (x->t.j0 + n0) * x->key_stride, x->key_stride,
-                        columns, width, keys, sums + (w0 - chunk_key) * width, width);
+                        columns, width, keys, NULL, sums + (w0 - chunk_key) * width,
+                        width);
     }
 }
 

@@ -28,6 +28,7 @@ add_value_band(const plan_t *plan, scratch_t *w, queries_t *q, const tile_t *t)
     const T *table = copy_of(&plan->rel_value, q->b, q->h) +
                      (t->w0 - plan->band.first) * plan->Dv_pad;
     int64_t depth = RP_MIN(t->keys + BQ - 1, plan->band.end - t->w0);
+    const terms_t band = band_of(t);
     for (int m = 0; m < q->rows_pad; m++) {
         T *row = w->scores + m * plan->lds;
         int first = BQ - 1 - m, end = first + (m < q->rows ? t->keys : 0);
@@ -41,7 +42,7 @@ add_value_band(const plan_t *plan, scratch_t *w, queries_t *q, const tile_t *t)
                                plan->Dv_pad, depth, q->out, plan->Dv_pad);
     else
         gemm_add_rows(w->scores, plan->lds, table, plan->Dv_pad, q->rows_pad,
-                      plan->Dv_pad, depth, q->out, plan->Dv_pad);
+                      plan->Dv_pad, depth, &band, q->out, plan->Dv_pad);
 }
 
 /* out += sum_j p_j W[l] over a tile; by row, all of it in the end: finish_rel_value_rows. */
@@ -58,7 +59,7 @@ finish_rel_value_rows(const plan_t *plan, queries_t *q)
     if (by_row(&plan->rel_value))
         add_rows(plan->rel_value_bad, q->value_sums, plan->rel_value.stride,
                  copy_of(&plan->rel_value, q->b, q->h), plan->Dv_pad, q->rows_pad,
-                 plan->Dv_pad, plan->p->rel_value.rows, q->out, plan->Dv_pad);
+                 plan->Dv_pad, plan->p->rel_value.rows, NULL, q->out, plan->Dv_pad);
 }
 
 /* ---- backward -------------------------------------------------------------------- */
@@ -92,8 +93,8 @@ fill_rel_value_grads(const gradients_t *gp, grad_scratch_t *w, const visit_t *x,
     const T *table =
         copy_of(panels, x->q.b, x->q.h) + (x->t.w0 - plan->band.first) * plan->p->Dv;
     int64_t end = RP_MIN(x->t.columns + BQ, plan->band.end - x->t.w0);
-    gemm_set(x->head->grad_rows + x->q.i0 * plan->Dv_pad, plan->Dv_pad, table,
-             x->q.rows_pad, end, plan->p->Dv, VALUE_BLOCK, w->grads, plan->lds);
+    set_band(&x->q, &x->t, x->head->grad_rows + x->q.i0 * plan->Dv_pad, plan->Dv_pad,
+             table, plan->p->Dv, VALUE_BLOCK, 0, end, end, w->grads, plan->lds);
     w->clean[1] = -1;
     return NULL;
 }
@@ -120,9 +121,10 @@ rel_value_grads(const gradients_t *gp, grad_scratch_t *w, const visit_t *x)
     clear_corners(w->forward.scores, plan->lds, x, &w->clean[0]);
     int64_t first = x->t.w0 - x->chunk * gp->chunk_keys;
     int64_t rows = RP_MIN(x->t.columns + BQ - 1, plan->band.end - x->t.w0);
+    const terms_t band = band_of(&x->t);
     add_columns(x->selected, w->forward.scores, plan->lds,
                 x->head->grad_rows + x->q.i0 * width, width, rows, width, x->q.rows,
-                sums + first * width, width);
+                &band, sums + first * width, width);
 }
 
 /* What a query tile has summed up by table row. */
@@ -140,7 +142,7 @@ finish_rel_value(const gradients_t *gp, const grad_scratch_t *w, const visit_t *
         add_columns(bad || met.end - met.begin == 1,
                     w->value_sums + i * stride + met.begin, stride,
                     x->head->grad_rows + i * width, width, met.end - met.begin, width,
-                    RP_MIN(BQ, plan->p->Lq - i), sums + met.begin * width, width);
+                    RP_MIN(BQ, plan->p->Lq - i), NULL, sums + met.begin * width, width);
     }
 }
 

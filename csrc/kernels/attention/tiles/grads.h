@@ -139,8 +139,8 @@ value_grads(const gradients_t *gp, const grad_scratch_t *w, const visit_t *x)
     int64_t row = x->t.j0 - x->chunk * gp->chunk_keys;
     if (gp->g->grad_value.data)
         add_columns(x->selected, x->t.s, x->t.ld, x->head->grad_rows + x->q.i0 * width,
-                    width, x->t.keys, width, x->q.rows, w->grad_value + row * width,
-                    width);
+                    width, x->t.keys, width, x->q.rows, NULL,
+                    w->grad_value + row * width, width);
 }
 
 /* The bias of a pair, and sums of dS by offset, by key and by row that it is made of. */

@@ -99,25 +99,55 @@ clear_corners(T *buffer, ptrdiff_t lds, const visit_t *x, int *clean)
     }
 }
 
-/* c += a . b or a' . b, skipping zeros of a where the other operand has NaN or infinity */
+/* c += a . b or a' . b, of a the band, or all if that is NULL, skipping zeros of a where the
+ * other operand has NaN or infinity */
 RP_INLINE void
 add_rows(int selected, const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb,
-         ptrdiff_t rows, ptrdiff_t columns, ptrdiff_t depth, T *c, ptrdiff_t ldc)
+         ptrdiff_t rows, ptrdiff_t columns, ptrdiff_t depth, const terms_t *band, T *c,
+         ptrdiff_t ldc)
 {
     if (selected)
         gemm_add_rows_selected(a, lda, b, ldb, rows, columns, depth, c, ldc);
     else
-        gemm_add_rows(a, lda, b, ldb, rows, columns, depth, c, ldc);
+        gemm_add_rows(a, lda, b, ldb, rows, columns, depth, band, c, ldc);
 }
 
 RP_INLINE void
 add_columns(int selected, const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb,
-            ptrdiff_t rows, ptrdiff_t columns, ptrdiff_t depth, T *c, ptrdiff_t ldc)
+            ptrdiff_t rows, ptrdiff_t columns, ptrdiff_t depth, const terms_t *band,
+            T *c, ptrdiff_t ldc)
 {
     if (selected)
         gemm_add_columns_selected(a, lda, b, ldb, rows, columns, depth, c, ldc);
     else
-        gemm_add_columns(a, lda, b, ldb, rows, columns, depth, c, ldc);
+        gemm_add_columns(a, lda, b, ldb, rows, columns, depth, band, c, ldc);
+}
+
+/* ---- bands ------------------------------------------------------------------------ */
+
+/* The cells of a score buffer that hold the pairs of a tile, as products of the band read
+ * them: by rows of the buffer, or by columns. */
+RP_INLINE terms_t
+band_of(const tile_t *t)
+{
+    return (terms_t){BQ - 1, BQ - 1 + t->columns};
+}
+
+/* c = a . panels: band columns up to `end` of a tile, each for the rows whose pairs use it; for
+ * all rows those from `whole` on. Columns before `first` are there. */
+static void
+set_band(const queries_t *q, const tile_t *t, const T *a, ptrdiff_t lda,
+         const T *panels, ptrdiff_t depth, ptrdiff_t block, int64_t first, int64_t end,
+         int64_t whole, T *c, ptrdiff_t ldc)
+{
+    first = RP_MAX(first, (BQ - q->rows_pad) / NR * NR); /* before it are no pairs */
+    for (int64_t n = first; n < end; n += NR) {
+        int64_t m0 = RP_MAX(0, BQ - NR - n) / MR * MR;
+        int64_t m1 = RP_ROUND_UP(BQ - 1 - n + t->columns, MR);
+        m1 = n >= whole ? q->rows_pad : RP_MIN(m1, q->rows_pad);
+        gemm_set(a + m0 * lda, lda, panels + n * depth, m1 - m0, RP_MIN(NR, end - n),
+                 depth, block, c + m0 * ldc + n, ldc);
+    }
 }
 
 /* ---- sums of dS by offset and by key ----------------------------------------------- */
