@@ -43,7 +43,7 @@ tile_add_columns(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb, ptrdiff_t
 /* `vectors` columns of gemm_add_columns. */
 RP_INLINE void
 add_columns_strip(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb, ptrdiff_t rows,
-                  ptrdiff_t depth, const terms_t *band, T *c, ptrdiff_t ldc,
+                  ptrdiff_t depth, const diagonal_t *diagonal, T *c, ptrdiff_t ldc,
                   const int height, const int vectors)
 {
     const int few = height == HR ? TAIL_HALF : height;
@@ -51,7 +51,7 @@ add_columns_strip(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb, ptrdiff_
         for (ptrdiff_t i = 0, taken; i < rows; i += taken) {
             int short_of = few < height && (rows - i == few || rows - i == 2 * few);
             taken = short_of ? few : height;
-            const terms_t block = terms_of(band, i, taken, k, depth);
+            const terms_t block = terms_of(diagonal, i, taken, k, depth);
             const T *left = a + block.begin * lda + i, *right = b + block.begin * ldb;
             ptrdiff_t terms = block.end - block.begin;
             if (terms <= 0)
@@ -69,19 +69,19 @@ add_columns_strip(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb, ptrdiff_
 }
 
 /* c (rows, columns) += a' . b: a (depth, rows), b (depth, columns); columns a multiple of
- * VL; of a' the band, or all if that is NULL. Reads a up to the next multiple of MR columns. Four vectors a strip where there are as
+ * VL; of a' the diagonal, or all if that is NULL. Reads a up to the next multiple of MR columns. Four vectors a strip where there are as
  * many: a, whose lines lie far apart, is read half as often. */
 static void
 gemm_add_columns(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb, ptrdiff_t rows,
-                 ptrdiff_t columns, ptrdiff_t depth, const terms_t *band, T *c,
+                 ptrdiff_t columns, ptrdiff_t depth, const diagonal_t *diagonal, T *c,
                  ptrdiff_t ldc)
 {
     for (; columns >= 4 * VL; columns -= 4 * VL, b += 4 * VL, c += 4 * VL)
-        add_columns_strip(a, lda, b, ldb, rows, depth, band, c, ldc, HR, 4);
+        add_columns_strip(a, lda, b, ldb, rows, depth, diagonal, c, ldc, HR, 4);
     for (; columns >= 2 * VL; columns -= 2 * VL, b += 2 * VL, c += 2 * VL)
-        add_columns_strip(a, lda, b, ldb, rows, depth, band, c, ldc, MR, 2);
+        add_columns_strip(a, lda, b, ldb, rows, depth, diagonal, c, ldc, MR, 2);
     if (columns > 0)
-        add_columns_strip(a, lda, b, ldb, rows, depth, band, c, ldc, MR, 1);
+        add_columns_strip(a, lda, b, ldb, rows, depth, diagonal, c, ldc, MR, 1);
 }
 
 #endif

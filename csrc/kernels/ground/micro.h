@@ -297,22 +297,29 @@ tile_tail(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t depth, rp_ahead ahead
 
 /* ---- rows ------------------------------------------------------------------------ */
 
-/* Terms of a product. A band of them is that of line 0 of a left operand outside of which the
- * line holds zeros; that of each later line lies one term before. */
+/* Where a left operand is not zero: line 0 from term `begin` to `end`, and line n in as many
+ * terms, n * step further. */
+typedef struct {
+    ptrdiff_t begin, end;
+    int step;
+} diagonal_t;
+
 typedef struct {
     ptrdiff_t begin, end;
 } terms_t;
 
 /* The terms of `lines` lines from `line` on in the block from term k of `depth`: those of the
- * band, unless that is NULL. The others, which are zeros, change no bit. */
+ * diagonal, unless that is NULL. The others, which are zeros, change no bit. */
 RP_INLINE terms_t
-terms_of(const terms_t *band, ptrdiff_t line, ptrdiff_t lines, ptrdiff_t k,
+terms_of(const diagonal_t *diagonal, ptrdiff_t line, ptrdiff_t lines, ptrdiff_t k,
          ptrdiff_t depth)
 {
     terms_t terms = {k, RP_MIN(k + DEPTH_BLOCK, depth)};
-    if (band) {
-        terms.begin = RP_MAX(terms.begin, band->begin - (line + lines - 1));
-        terms.end = RP_MIN(terms.end, band->end - line);
+    if (diagonal) {
+        ptrdiff_t first = line * diagonal->step;
+        ptrdiff_t last = (line + lines - 1) * diagonal->step;
+        terms.begin = RP_MAX(terms.begin, diagonal->begin + RP_MIN(first, last));
+        terms.end = RP_MIN(terms.end, diagonal->end + RP_MAX(first, last));
     }
     return terms;
 }
@@ -364,13 +371,13 @@ tile_add_tail(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb, ptrdiff_t de
 }
 
 /* c (rows, columns) += a (rows, depth) . b (depth, columns): rows as padded_rows says,
- * columns a multiple of VL, of a the band, or all if that is NULL. DEPTH_BLOCK terms outside:
+ * columns a multiple of VL, of a the diagonal, or all if that is NULL. DEPTH_BLOCK terms outside:
  * such a block of a and b is read from the second-level cache once, and while it is used the
  * next one is asked for. c takes the sum of every block, which keeps the rounding of long sums
  * that of short ones. */
 static void
 gemm_add_rows(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb, ptrdiff_t rows,
-              ptrdiff_t columns, ptrdiff_t depth, const terms_t *band, T *c,
+              ptrdiff_t columns, ptrdiff_t depth, const diagonal_t *diagonal, T *c,
               ptrdiff_t ldc)
 {
     const ptrdiff_t size = sizeof(T), panels = (columns + NR - 1) / NR;
@@ -380,7 +387,7 @@ gemm_add_rows(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb, ptrdiff_t ro
                           step};
         for (ptrdiff_t j = 0; j < columns; j += NR)
             for (ptrdiff_t i = 0; i < rows; i += MR) {
-                const terms_t block = terms_of(band, i, MR, k, depth);
+                const terms_t block = terms_of(diagonal, i, MR, k, depth);
                 const T *left = a + i * lda + block.begin;
                 const T *right = b + block.begin * ldb + j;
                 ptrdiff_t terms = block.end - block.begin;

@@ -10,8 +10,10 @@ static void
 add_content(const plan_t *plan, const queries_t *q, const tile_t *t, const T *keys,
             const T *constant, ptrdiff_t step, T *lane_max)
 {
-    add_product(q, t, t->s, q->content, plan->D_pad, keys, plan->p->D, constant, step,
-                lane_max, NULL);
+    /* a cap takes every cell */
+    const diagonal_t *window = plan->p->softcap > 0 ? NULL : window_of(t);
+    add_product(q, t, t->s, q->content, plan->D_pad, keys, plan->p->D, window, constant,
+                step, lane_max, NULL);
 }
 
 /* s = scale * (q + u).k: grad_query and grad_key, both without the scale. */
@@ -20,14 +22,15 @@ content_grads(const gradients_t *gp, grad_scratch_t *w, const visit_t *x, int ke
 {
     const ptrdiff_t width = gp->plan.D_pad;
     int64_t row = x->t.j0 - x->chunk * gp->chunk_keys;
+    diagonal_t rows;
     if (x->grad_query)
         add_rows(keys_bad, x->d, x->t.ld, x->keys + x->t.j0 * x->key_stride,
-                 x->key_stride, x->q.rows_pad, width, x->t.keys, NULL,
+                 x->key_stride, x->q.rows_pad, width, x->t.keys, window_of(&x->t),
                  x->grad_query + x->q.i0 * width, width);
     if (gp->g->grad_key.data)
         add_columns(x->selected, x->d, x->t.ld, x->head->rows_u + x->q.i0 * width,
-                    width, x->t.keys, width, x->q.rows, NULL, w->grad_key + row * width,
-                    width);
+                    width, x->t.keys, width, x->q.rows, rows_by_key(&x->t, &rows),
+                    w->grad_key + row * width, width);
 }
 
 /* du = scale * sum_j (sum_i dS_ij) k_j */

@@ -126,7 +126,7 @@ band_products(const gradients_t *gp, grad_scratch_t *w, const visit_t *x)
     const T *table =
         copy_of(&gp->key_rows, x->q.b, x->q.h) + (x->t.w0 - plan->band.first) * width;
     int64_t columns = RP_MIN(x->t.columns + BQ - 1, plan->band.end - x->t.w0);
-    const terms_t band = band_of(&x->t);
+    const diagonal_t band = band_of(&x->t);
     clear_corners(w->grads, plan->lds, x, &w->clean[1]);
     if (lies_beyond(plan->p, &x->q, &x->t, &plan->p->rel_key))
         return;

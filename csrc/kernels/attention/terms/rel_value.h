@@ -28,7 +28,7 @@ add_value_band(const plan_t *plan, scratch_t *w, queries_t *q, const tile_t *t)
     const T *table = copy_of(&plan->rel_value, q->b, q->h) +
                      (t->w0 - plan->band.first) * plan->Dv_pad;
     int64_t depth = RP_MIN(t->keys + BQ - 1, plan->band.end - t->w0);
-    const terms_t band = band_of(t);
+    const diagonal_t band = band_of(t);
     for (int m = 0; m < q->rows_pad; m++) {
         T *row = w->scores + m * plan->lds;
         int first = BQ - 1 - m, end = first + (m < q->rows ? t->keys : 0);
@@ -121,7 +121,7 @@ rel_value_grads(const gradients_t *gp, grad_scratch_t *w, const visit_t *x)
     clear_corners(w->forward.scores, plan->lds, x, &w->clean[0]);
     int64_t first = x->t.w0 - x->chunk * gp->chunk_keys;
     int64_t rows = RP_MIN(x->t.columns + BQ - 1, plan->band.end - x->t.w0);
-    const terms_t band = band_of(&x->t);
+    const diagonal_t band = band_of(&x->t);
     add_columns(x->selected, w->forward.scores, plan->lds,
                 x->head->grad_rows + x->q.i0 * width, width, rows, width, x->q.rows,
                 &band, sums + first * width, width);

@@ -51,7 +51,8 @@ fill_grads(const gradients_t *gp, grad_scratch_t *w, const visit_t *x, const T *
     const T *constant = fill_rel_value_grads(gp, w, x, &step);
     next_operands(gp, x, later);
     add_product(&x->q, &x->t, x->d, x->head->grad_rows + x->q.i0 * plan->Dv_pad,
-                plan->Dv_pad, values, plan->p->Dv, constant, step, NULL, later);
+                plan->Dv_pad, values, plan->p->Dv, window_of(&x->t), constant, step,
+                NULL, later);
 }
 
 /* Adds row m of a tile to the sums that ends.h corrects by. */
@@ -137,9 +138,10 @@ value_grads(const gradients_t *gp, const grad_scratch_t *w, const visit_t *x)
 {
     const ptrdiff_t width = gp->plan.Dv_pad;
     int64_t row = x->t.j0 - x->chunk * gp->chunk_keys;
+    diagonal_t rows;
     if (gp->g->grad_value.data)
         add_columns(x->selected, x->t.s, x->t.ld, x->head->grad_rows + x->q.i0 * width,
-                    width, x->t.keys, width, x->q.rows, NULL,
+                    width, x->t.keys, width, x->q.rows, rows_by_key(&x->t, &rows),
                     w->grad_value + row * width, width);
 }
 

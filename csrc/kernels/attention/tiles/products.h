@@ -38,14 +38,31 @@ add_panel(const T *a, ptrdiff_t lda, const T *panel, int half, int few, ptrdiff_
     }
 }
 
+/* The keys that rows of a tile see by window, or NULL where they see all. */
+RP_INLINE const diagonal_t *
+window_of(const tile_t *t)
+{
+    return t->in_window ? NULL : &t->window;
+}
+
+/* The same by keys: the rows that see key 0, each later key one row further. */
+RP_INLINE const diagonal_t *
+rows_by_key(const tile_t *t, diagonal_t *rows)
+{
+    *rows = (diagonal_t){1 - t->window.end, 1 - t->window.begin, 1};
+    return t->in_window ? NULL : rows;
+}
+
 /* Columns of s = left . panels plus what s holds or constant, with row maxima in lane_max, as
- * above. The micro-tiles of a panel ask for the panel that comes next, a share each; or, where
+ * above, of the rows that see them by `window`, unless that is NULL: cells that it hides are
+ * left as they are where a micro-tile holds no other. The micro-tiles of a panel ask for the panel that comes next, a share each; or, where
  * there is `later`, its first half does, and the others for BQ rows of lda at one of those
  * addresses. */
 static void
 add_panels(const queries_t *q, const tile_t *t, rp_interval columns, T *s,
            const T *left, ptrdiff_t lda, const T *panels, ptrdiff_t depth,
-           const T *constant, ptrdiff_t step, T *lane_max, const uintptr_t *later)
+           const diagonal_t *window, const T *constant, ptrdiff_t step, T *lane_max,
+           const uintptr_t *later)
 {
     const ptrdiff_t size = sizeof(T), tiles = q->rows_pad / HR;
     const ptrdiff_t whole = q->rows_pad / MR * MR;
@@ -55,7 +72,10 @@ add_panels(const queries_t *q, const tile_t *t, rp_interval columns, T *s,
         ptrdiff_t shares = other ? tiles / 2 : tiles;
         rp_ahead next = {(uintptr_t)(panel + NR * depth), 2 * NR * size / shares};
         rp_ahead rest = {other, 2 * BQ * size / shares};
-        for (ptrdiff_t m = 0, taken; m < q->rows_pad; m += taken) {
+        ptrdiff_t m = window ? RP_MAX(0, n - window->end + 1) / HR * HR : 0, taken;
+        ptrdiff_t end =
+            window ? RP_MIN(q->rows_pad, n + NR - window->begin) : q->rows_pad;
+        for (m = RP_MIN(m, whole); m < end; m += taken) {
             int few = TAIL_HALF < HR && m >= whole;
             taken = few ? TAIL_HALF : HR;
             rp_ahead *turn = other && m / HR >= shares ? &rest : &next;
@@ -71,16 +91,18 @@ add_panels(const queries_t *q, const tile_t *t, rp_interval columns, T *s,
 /* The whole tile: lane_max takes open columns only, finish_row the others. */
 static void
 add_product(const queries_t *q, const tile_t *t, T *s, const T *left, ptrdiff_t lda,
-            const T *panels, ptrdiff_t depth, const T *constant, ptrdiff_t step,
-            T *lane_max, const uintptr_t *later)
+            const T *panels, ptrdiff_t depth, const diagonal_t *window,
+            const T *constant, ptrdiff_t step, T *lane_max, const uintptr_t *later)
 {
     const rp_interval before = {0, t->open.begin}, after = {t->open.end, t->columns};
     for (int i = 0; lane_max && i < q->rows_pad * VL; i++)
         lane_max[i] = -(T)INFINITY;
-    add_panels(q, t, before, s, left, lda, panels, depth, constant, step, NULL, later);
-    add_panels(q, t, t->open, s, left, lda, panels, depth, constant, step, lane_max,
+    add_panels(q, t, before, s, left, lda, panels, depth, window, constant, step, NULL,
                later);
-    add_panels(q, t, after, s, left, lda, panels, depth, constant, step, NULL, later);
+    add_panels(q, t, t->open, s, left, lda, panels, depth, window, constant, step,
+               lane_max, later);
+    add_panels(q, t, after, s, left, lda, panels, depth, window, constant, step, NULL,
+               later);
 }
 
 /* Zeros the cells of a buffer outside the skewed rows. What a narrower tile left behind is
@@ -99,38 +121,38 @@ clear_corners(T *buffer, ptrdiff_t lds, const visit_t *x, int *clean)
     }
 }
 
-/* c += a . b or a' . b, of a the band, or all if that is NULL, skipping zeros of a where the
+/* c += a . b or a' . b, of a the diagonal, or all if that is NULL, skipping zeros of a where the
  * other operand has NaN or infinity */
 RP_INLINE void
 add_rows(int selected, const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb,
-         ptrdiff_t rows, ptrdiff_t columns, ptrdiff_t depth, const terms_t *band, T *c,
-         ptrdiff_t ldc)
+         ptrdiff_t rows, ptrdiff_t columns, ptrdiff_t depth, const diagonal_t *diagonal,
+         T *c, ptrdiff_t ldc)
 {
     if (selected)
         gemm_add_rows_selected(a, lda, b, ldb, rows, columns, depth, c, ldc);
     else
-        gemm_add_rows(a, lda, b, ldb, rows, columns, depth, band, c, ldc);
+        gemm_add_rows(a, lda, b, ldb, rows, columns, depth, diagonal, c, ldc);
 }
 
 RP_INLINE void
 add_columns(int selected, const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb,
-            ptrdiff_t rows, ptrdiff_t columns, ptrdiff_t depth, const terms_t *band,
-            T *c, ptrdiff_t ldc)
+            ptrdiff_t rows, ptrdiff_t columns, ptrdiff_t depth,
+            const diagonal_t *diagonal, T *c, ptrdiff_t ldc)
 {
     if (selected)
         gemm_add_columns_selected(a, lda, b, ldb, rows, columns, depth, c, ldc);
     else
-        gemm_add_columns(a, lda, b, ldb, rows, columns, depth, band, c, ldc);
+        gemm_add_columns(a, lda, b, ldb, rows, columns, depth, diagonal, c, ldc);
 }
 
 /* ---- bands ------------------------------------------------------------------------ */
 
 /* The cells of a score buffer that hold the pairs of a tile, as products of the band read
  * them: by rows of the buffer, or by columns. */
-RP_INLINE terms_t
+RP_INLINE diagonal_t
 band_of(const tile_t *t)
 {
-    return (terms_t){BQ - 1, BQ - 1 + t->columns};
+    return (diagonal_t){BQ - 1, BQ - 1 + t->columns, -1};
 }
 
 /* c = a . panels: band columns up to `end` of a tile, each for the rows whose pairs use it; for

@@ -286,6 +286,20 @@ see_keys(const shown_t *shown, queries_t *q)
     q->common = sight.all;
 }
 
+/* The keys of a tile that its rows see by window and causality alone. */
+static void
+see_window(const rp_attention *p, const queries_t *q, tile_t *t)
+{
+    const rp_sight *sight = &p->sight;
+    int64_t at = q->i0 + rp_query_offset(p, q->b) - t->j0;
+    t->window = (diagonal_t){-BQ, t->columns, 1};
+    if (sight->window_left != RP_UNBOUNDED)
+        t->window.begin = (ptrdiff_t)RP_MAX(-BQ, at - sight->window_left);
+    if (sight->window_right != RP_UNBOUNDED)
+        t->window.end = (ptrdiff_t)RP_MIN(t->columns, at + sight->window_right + 1);
+    t->in_window = t->window.begin + q->rows <= 1 && t->window.end >= t->keys;
+}
+
 /* Sets the part of the key tile [j0, j0 + count) up that q works on; 0: it sees none of it. */
 static int
 start_tile(const shown_t *shown, const queries_t *q, tile_t *t, int64_t j0, int count)
@@ -298,6 +312,7 @@ start_tile(const shown_t *shown, const queries_t *q, tile_t *t, int64_t j0, int 
     t->j0 = keys.begin / NR * NR;
     t->keys = (int)(keys.end - t->j0);
     t->columns = RP_ROUND_UP(t->keys, VL);
+    see_window(shown->p, q, t);
     open = rp_overlap(q->common, keys);
     if (shown->classes)
         open = without_mask(shown, q, open);

@@ -2,7 +2,7 @@
 #ifndef RELPOS_ATTENTION_TILES_TILE_H
 #define RELPOS_ATTENTION_TILES_TILE_H
 
-#include "../../ground/vector.h"
+#include "../../ground/micro.h"
 #include "../sight.h"
 
 #define BQ RP_QUERY_TILE
@@ -42,6 +42,8 @@ typedef struct {
     ptrdiff_t ld;
     rp_interval shown; /* columns that every row sees as they are, in whole panels */
     rp_interval open;  /* the same, where nothing is added after the products */
+    diagonal_t window; /* keys that row 0 sees by window, row m those m further on */
+    int in_window;     /* whether every row sees every key by it */
 } tile_t;
 
 /* Whether no pair of the tile is hidden. */

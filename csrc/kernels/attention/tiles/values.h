@@ -52,7 +52,7 @@ add_values(const plan_t *plan, const queries_t *q, const tile_t *t, const T *val
                                t->keys, q->out, plan->Dv_pad);
     else
         gemm_add_rows(t->s, t->ld, rows, stride, q->rows_pad, plan->Dv_pad, t->keys,
-                      NULL, q->out, plan->Dv_pad);
+                      window_of(t), q->out, plan->Dv_pad);
 }
 
 /* Probabilities of a scored tile, and their share of the output:
