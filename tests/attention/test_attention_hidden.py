@@ -212,6 +212,39 @@ def test_a_poisoned_query_without_a_gradient_passes_nothing_back(
         assert np.isnan(bad.key[:, 0]).any()
 
 
+@ways
+@both_dtypes
+@both_paths
+@pytest.mark.parametrize("kind", ["plain", "everything"])
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_poisoned_row_passes_nothing_back_to_keys_hidden_from_it(
+    isa, way, dtype, lq, lk, kind, which
+):
+    """A NaN in a query, or in a key, reaches the gradients of the keys of its rows only."""
+    rng = np.random.default_rng(8)
+    hidden, visible = hiding(way, lq, lk, rng)
+    inputs = [x.astype(dtype) for x in qkv(rng, (2,), 2, lq, lk, 16)]
+    position = terms(rng, kind, 2, lq, lk, 16, offset=hidden["query_offset"])
+    keywords = cast(position | hidden, dtype)
+    grad_out = normal(rng, 2, 2, lq, 16).astype(dtype)
+
+    def gradients(inputs):
+        with np.errstate(all="ignore"):
+            context = run(*inputs, return_context=True, **keywords).context
+            return context.backward(grad_out)
+
+    want, bad = gradients(inputs), list(inputs)
+    row = lq - 2 if which == 0 else 1
+    bad[which] = poisoned(inputs[which], (..., row, slice(None)), np.nan)
+    got = gradients(bad)
+    poisoned_rows = visible[:, 1] if which else np.arange(lq) == row
+    reached = visible[poisoned_rows].any(axis=0)
+    for name in ("key", "value"):
+        found, expected = getattr(got, name), getattr(want, name)
+        assert_bitwise(found[..., ~reached, :], expected[..., ~reached, :])
+        assert np.isnan(found[..., reached, :]).all()
+
+
 @both_dtypes
 @pytest.mark.parametrize("step", [1, 2, -1])
 def test_a_long_mask_of_truths_hides_what_one_of_numbers_does(isa, dtype, step):

@@ -111,7 +111,7 @@ stretch_gradients(const rp_gradients *g, query_rows_t *rows, int64_t j0, int64_t
         rp_dropout_kept(p, q->b, q->h, q->i, j0, end - j0, keep);
     for (int64_t j = j0; j < end; j++) {
         T prob = vexp2(splat(q->s[j - j0] - max))[0] / sum, z = 1;
-        if (prob == 0) /* hidden */
+        if (q->s[j - j0] == -(T)INFINITY || prob == 0) /* hidden */
             continue;
         if (p->dropout.p > 0)
             z = keep[j - j0] ? (T)(1 / (1 - p->dropout.p)) : 0;

@@ -94,7 +94,7 @@ correct_ends_unit(void *context, int64_t index, int worker)
     const rp_attention *p = plan->p;
     const rp_array *lse = &gp->g->grad_lse;
     (void)worker;
-    int64_t b, h, i = 0;
+    int64_t b, h;
     head_at(plan, index, &b, &h);
     head_t head = head_of(gp, index);
     table_end_t ends[2] = {find_end(gp, index, b, h, 0),
@@ -103,18 +103,19 @@ correct_ends_unit(void *context, int64_t index, int worker)
     const T sink = sink_of(&p->sinks, b, h);
     for (int64_t chunk = 0; chunk < gp->chunks; chunk++)
         seen[chunk] = chunk_queries(gp, b, chunk);
-    for (int64_t chunk = 0; chunk < gp->chunks; chunk++) {
-        const int64_t end = RP_MIN(p->Lq, seen[chunk].end * BQ);
+    for (int64_t i = 0; i < p->Lq; i++) {
+        int64_t chunk = 0; /* the first one that it sees */
+        while (chunk < gp->chunks &&
+               (i < seen[chunk].begin * BQ || i >= seen[chunk].end * BQ))
+            chunk++;
+        if (chunk == gp->chunks)
+            continue;
         T *sums = query_sums_of(gp, relative_sums(gp), index, chunk);
-        /* each query in the first chunk that it sees */
-        for (i = RP_MAX(i, seen[chunk].begin * BQ); i < end; i++) {
-            double share = sink_share(sink, head.max[i], head.norm[i]);
-            double sum = lse->data ? *(const T *)rp_at(lse, b, h, i) : 0;
-            correct_query(gp, seen, ends, index, i, sum + share * head.delta[i],
-                          RP_MAX(1 - share, RP_LEAST_SHARE),
-                          head.rows_v + i * plan->Dp_pad,
-                          sums ? sums + i * plan->Dp_pad : NULL);
-        }
+        double share = sink_share(sink, head.max[i], head.norm[i]);
+        double sum = lse->data ? *(const T *)rp_at(lse, b, h, i) : 0;
+        correct_query(gp, seen, ends, index, i, sum + share * head.delta[i],
+                      RP_MAX(1 - share, RP_LEAST_SHARE), head.rows_v + i * plan->Dp_pad,
+                      sums ? sums + i * plan->Dp_pad : NULL);
     }
     for (int e = 0; e < 2; e++)
         if (ends[e].weight != 0)

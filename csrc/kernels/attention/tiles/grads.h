@@ -75,13 +75,15 @@ sum_ends(const gradients_t *gp, const grad_scratch_t *w, const visit_t *x, int m
 }
 
 /* One row: logits -> p, dP -> dS, and the sums of dS and p. A hidden pair has p = 0 and
- * dS = 0 whatever dP is. */
+ * dS = 0 whatever dP is, and whatever other pairs make of the row's sum. */
 RP_INLINE void
 grad_row(T *s, T *d, int columns, T max, T norm, T delta, const int hidden, V sums[2])
 {
     V sum = (V){0}, share = (V){0};
     for (int n = 0; n < columns; n += VL) {
-        V p = vexp2(load(s + n) - max) * norm;
+        V logits = load(s + n), p = vexp2(logits - max) * norm;
+        if (hidden)
+            p = (V)((VI)p & (logits != -(T)INFINITY));
         V ds = p * (load(d + n) - delta);
         if (hidden)
             ds = (V)((VI)ds & ~(VI)(p == 0));

@@ -54,7 +54,8 @@ visits_nothing(const gradients_t *gp, grad_scratch_t *w, visit_t *x, const T *no
         T max = x->head->max[q->i0 + m], delta = x->head->delta[q->i0 + m];
         if (x->head->norm[q->i0 + m] == 0)
             continue;
-        if (!(delta - delta == 0) || max != max) /* what is no number spreads */
+        T norm = x->head->norm[q->i0 + m]; /* what is no number spreads */
+        if (!(delta - delta == 0) || max != max || norm != norm)
             return 0;
         q->floor = max < q->floor ? max : q->floor;
     }
