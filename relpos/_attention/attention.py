@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, overload
 import numpy as np
 
 from relpos._attention.gradients import AttentionContext, Saved
-from relpos._attention.problem import Call, Problem, look_at_mask, prepare
+from relpos._attention.operands import Call
+from relpos._attention.problem import Problem, look_at_mask, prepare
 from relpos._checks import (
     Array,
     as_flag,
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from relpos._attention.edges import Edges
-    from relpos._attention.fire_network import Fire
     from relpos._attention.keywords import AttentionKeywords, Off, Seed
 
 __all__ = ["AttentionOutput", "attention"]
@@ -361,24 +360,14 @@ def as_call(
     return {**DEFAULTS, "query": query, "key": key, "value": value, **keywords}
 
 
-def attend(
-    call: Call, fire: Fire | None = None, edges: Edges | None = None
-) -> Array | AttentionOutput:
-    """Check a call, allocate its outputs, run the kernel, hand back what was asked.
-
-    `fire` and `edges` are what `fire_attention` and `graph_attention` have beyond it.
-    """
-    if call["rng"] is None:
-        return _attend(call, fire, edges)
-    return _attend_whole(call, fire, edges)
+def attend(call: Call) -> Array | AttentionOutput:
+    """Check a call, allocate its outputs, run the kernel, hand back what was asked."""
+    return _attend(call) if call["rng"] is None else _attend_whole(call)
 
 
-def _attend(
-    call: Call, fire: Fire | None, edges: Edges | None
-) -> Array | AttentionOutput:
-    problem = prepare(call, fire, edges)
-    if call["attn_mask"] is not None:
-        look_at_mask(problem)
+def _attend(call: Call) -> Array | AttentionOutput:
+    problem = prepare(call)
+    look_at_mask(problem)
     with_lse = as_flag("return_lse", call["return_lse"])
     with_weights = as_flag("return_weights", call["return_weights"])
     with_context = as_flag("return_context", call["return_context"])

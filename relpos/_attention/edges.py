@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from relpos._attention.operands import Sizes, check_labels
+from relpos._attention.operands import Call, Sizes, check_labels
 from relpos._checks import Array, as_integers, check_shape, integers_of
 from relpos._foreign import module_of
 
@@ -26,31 +26,27 @@ if TYPE_CHECKING:
         def indices(self) -> Any: ...
 
 
-class Edges(NamedTuple):
-    """The graph of `graph_attention`, as given: `indptr` and `indices`, or `edges`."""
-
-    indptr: object
-    indices: object
-    labels: object = None
-    edges: object = None
+#: Arguments of `graph_attention` that are the graph: the first two come, or `edges`.
+GRAPH = ("indptr", "indices", "edge_labels", "edges")
 
 
-def as_edges(given: Edges, tables: dict[str, Array], sizes: Sizes) -> dict[str, Array]:
+def as_edges(call: Call, tables: dict[str, Array], sizes: Sizes) -> dict[str, Array]:
     """Check the graph's shapes; the kernel looks at every edge of these copies."""
-    if given.edges is None:
-        graph = _compressed(given.indptr, given.indices, sizes)
-        order = None
-    elif given.indptr is not None or given.indices is not None:
-        name = "indices" if given.indptr is None else "indptr"
+    indptr, indices, labels, edges = (call[name] for name in GRAPH)
+    order = None
+    if edges is None:
+        graph = _compressed(indptr, indices, sizes)
+    elif indptr is not None or indices is not None:
+        name = "indices" if indptr is None else "indptr"
         raise ValueError(
             f"edges: given together with {name}; expected edges, or indptr and indices"
         )
-    elif module_of(given.edges, "scipy.sparse"):
-        graph, order = _of_sparse_rows(given.edges, sizes), None
+    elif module_of(edges, "scipy.sparse"):
+        graph = _of_sparse_rows(edges, sizes)
     else:
-        graph, order = _of_pairs(given.edges, sizes)
-    if given.labels is not None:
-        labels, shape = integers_of("labels", given.labels), graph["indices"].shape
+        graph, order = _of_pairs(edges, sizes)
+    if labels is not None:
+        labels, shape = integers_of("labels", labels), graph["indices"].shape
         check_shape(
             "labels", labels, labels.shape == shape, f"{shape}, one label per edge"
         )

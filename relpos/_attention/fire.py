@@ -62,10 +62,6 @@ class FireGradients(NamedTuple):
     threshold: Array
 
 
-def _parameters(*values: object) -> dict[str, object]:
-    return dict(zip(fire_network.NAMES, values, strict=True))
-
-
 def _positions(lq: int, query_offset: object) -> Array:
     limit = POSITION_LIMIT - 1
     return np.arange(lq) + as_int("query_offset", query_offset, -limit, limit)
@@ -143,7 +139,7 @@ def fire_bias(
             [-1.  ,  0.  , -1.  ],
             [-1.  , -0.63,  0.  ]]])
     """
-    fire = fire_network.as_fire(_parameters(w1, b1, w2, b2, c, threshold), signed, eps)
+    fire = fire_network.as_fire(locals())
     lq = as_int("query_length", query_length, 0)
     lk = lq if key_length is None else as_int("key_length", key_length, 0)
     shape = (len(fire.w2), lq, lk)
@@ -209,7 +205,7 @@ def fire_bias_backward(
     >>> gradients.w2.round(2), gradients.b2
     (array([[6.22]]), array([9.]))
     """
-    fire = fire_network.as_fire(_parameters(w1, b1, w2, b2, c, threshold), signed, eps)
+    fire = fire_network.as_fire(locals())
     grad = as_floating("grad_bias", grad_bias)
     heads = len(fire.w2)
     fits = grad.ndim == 3 and grad.shape[0] == heads
@@ -329,5 +325,6 @@ def fire_attention(
             [1.99],
             [2.95]]])
     """
-    fire = fire_network.as_fire(_parameters(w1, b1, w2, b2, c, threshold), signed, eps)
-    return attend(as_call(query, key, value, keywords), fire=fire)
+    given = {**locals()}
+    del given["keywords"]
+    return attend(given | as_call(query, key, value, keywords))

@@ -10,6 +10,7 @@ scalar input, so b_h is a line between neighbouring knots -b1_k / w1_k, which al
 queries and keys share.
 """
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,8 +54,9 @@ class Fire(NamedTuple):
         return {n: x for n, x in self.inputs.items() if n not in self.weak}
 
 
-def as_fire(parameters: dict[str, object], signed: object, eps: object) -> Fire:
-    """Check the parameters of FIRE; the number of heads is that of w2."""
+def as_fire(given: Mapping[str, Any]) -> Fire:
+    """Check the arguments of FIRE among others; the number of heads is that of w2."""
+    parameters = {name: given[name] for name in NAMES}
     inputs = {
         name: _number(name, value)
         if name in ("c", "threshold")
@@ -62,7 +64,7 @@ def as_fire(parameters: dict[str, object], signed: object, eps: object) -> Fire:
         for name, value in parameters.items()
     }
     _check_shapes(inputs)
-    added = as_real("eps", eps)
+    added = as_real("eps", given["eps"])
     if added < 0:
         raise ValueError(f"eps: got {added}; expected 0 or more")
     exact = {name: np.array(x, np.float64) for name, x in inputs.items()}
@@ -75,7 +77,7 @@ def as_fire(parameters: dict[str, object], signed: object, eps: object) -> Fire:
         exact["b2"],
         float(exact["c"]),
         float(exact["threshold"]),
-        as_flag("signed", signed),
+        as_flag("signed", given["signed"]),
         added,
     )
 

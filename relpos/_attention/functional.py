@@ -7,16 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import numpy as np
 
-from relpos._attention.attention import (
-    DEFAULTS,
-    as_call,
-    buffers_of,
-    draw_seed,
-    run,
-    shape_of,
-)
-from relpos._attention.edges import Edges
-from relpos._attention.fire_network import NAMES, Fire, as_fire
+from relpos._attention.attention import as_call, buffers_of, draw_seed, run, shape_of
 from relpos._attention.gradients import (
     AttentionContext,
     AttentionGradients,
@@ -25,8 +16,8 @@ from relpos._attention.gradients import (
     differentiate,
     gradients_of,
 )
-from relpos._attention.operands import LABELS, broadcast_shapes
-from relpos._attention.problem import Call, Part, Problem, look_at_mask, prepare
+from relpos._attention.operands import Call, broadcast_shapes
+from relpos._attention.problem import Part, Problem, look_at_mask, prepare
 from relpos._attention.schemes import shows_keywords
 from relpos._checks import (
     Array,
@@ -54,8 +45,6 @@ __all__ += ["attention_forward", "merge_attention"]
 
 #: Parameters of `attention` that these two do not have: their results are fixed.
 _WITHOUT = ("return_lse", "return_weights", "return_context", "out")
-#: Fields of `Edges` that have another name beside the arguments of `attention`.
-GRAPH = {"labels": "edge_labels"}
 
 
 @in_short
@@ -221,8 +210,6 @@ def attention_backward(
 
 def forward(
     call: Call,
-    fire: Fire | None = None,
-    edges: Edges | None = None,
     part: Part | None = None,
     *,
     looks: bool = False,
@@ -235,7 +222,7 @@ def forward(
     lse is left out unless it is asked for. row_max, row_sum and an out that is rounded
     are `kept` for a backward. With `looks` it warns of a mask of zeros and ones.
     """
-    problem = prepare(call, fire, edges, part)
+    problem = prepare(call, part)
     if looks:
         look_at_mask(problem)
     weights = as_flag("return_weights", call["return_weights"])
@@ -256,12 +243,10 @@ def backward(
     grad_lse: object,
     kept: Sequence[object],
     wrt: object,
-    fire: Fire | None = None,
-    edges: Edges | None = None,
     part: Part | None = None,
 ) -> Any:
     """Gradients of a call whose forward gave `kept`: out, row_max and row_sum."""
-    problem = prepare(call, fire, edges, part)
+    problem = prepare(call, part)
     rows = (*problem.batch, problem.sizes.H, problem.sizes.Lq)
     out = _kept("out", kept[0], (*rows, problem.sizes.Dv), problem)
     row_max, row_sum = (
@@ -273,39 +258,17 @@ def backward(
 
 
 def gradients(
-    call: Call,
-    fire: Fire | None,
-    edges: Edges | None,
-    given: dict[str, Array],
-    names: list[str],
+    call: Call, given: dict[str, Array], names: list[str]
 ) -> dict[str, Array]:
     """Return the gradients of a call by the inputs of these names.
 
     `given` are what `forward` kept, and gradients of its results, all of their shapes.
     """
-    problem = prepare(call, fire, edges)
+    problem = prepare(call)
     kept = {name: as_read(name, x, problem.dtype) for name, x in given.items()}
     parts = kept.pop("out"), kept.pop("row_max"), kept.pop("row_sum")
     saved = Saved(*parts, _dropout(call, problem, None))
     return gradients_of(problem, saved, kept, names, call["num_threads"])
-
-
-def call_of(given: Mapping[str, Any]) -> tuple[Call, Fire | None, Edges | None]:
-    """Return the call, FIRE's network and the graph of arguments in one dictionary.
-
-    Arrays of labels are in it one by one, and those of edges as `edge_labels`.
-    """
-    values, fire, edges = {**given}, None, None
-    if "w1" in values:
-        network = {name: values.pop(name) for name in NAMES}
-        fire = as_fire(network, values.pop("signed"), values.pop("eps"))
-    if "edges" in values:
-        graph = (values.pop(GRAPH.get(name, name)) for name in Edges._fields)
-        edges = Edges(*graph)
-    several = tuple(values.pop(name) for name in LABELS if name in values)
-    if several:
-        values["labels"] = several
-    return DEFAULTS | values, fire, edges
 
 
 def _as_call(query: object, key: object, value: object, keywords: Any) -> Call:

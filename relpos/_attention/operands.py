@@ -25,6 +25,10 @@ from relpos._checks import (
 )
 from relpos._core import read_operands
 
+#: All arguments of one call of `attention`, as given, by name. With those of FIRE's
+#: network, or of a graph, it is a call of `fire_attention`, or of `graph_attention`.
+Call: TypeAlias = dict[str, Any]
+
 _MAX_AXES = 32  # the most that NumPy 1 allows
 _DTYPES = {char: np.dtype(char) for char in "efd"}
 
@@ -350,7 +354,7 @@ Arguments: TypeAlias = tuple[
 ]
 
 
-def read(given: dict[str, Any], enable_gqa: object, is_part: bool = False) -> Arguments:
+def read(given: Call, enable_gqa: object, is_part: bool = False) -> Arguments:
     """Check the kinds and the shapes of all arrays; absent ones drop out."""
     groups = as_flag("enable_gqa", enable_gqa)
     if isinstance(given.get("labels"), tuple):

@@ -6,16 +6,17 @@ copied but what has the wrong dtype, byte order or alignment.
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from relpos._attention import fire_network
-from relpos._attention.edges import Edges, as_edges
+from relpos._attention.edges import as_edges
 from relpos._attention.operands import (
     LABELS,
     ROWS,
     TABLES,
+    Call,
     Sizes,
     check_labels,
     read,
@@ -33,9 +34,6 @@ from relpos._checks import (
 )
 from relpos._settings import kernels, threads
 from relpos._warn import warn
-
-#: All arguments of one call of `attention`, as given, by name.
-Call: TypeAlias = dict[str, Any]
 
 #: A side of the window that hides nothing.
 UNBOUNDED = 2**63 - 1
@@ -102,26 +100,25 @@ class Problem(NamedTuple):
     fire: fire_network.Fire | None  # FIRE's bias, whose parameters are inputs too
 
 
-def prepare(
-    call: Call,
-    fire: fire_network.Fire | None = None,
-    edges: Edges | None = None,
-    part: Part | None = None,
-) -> Problem:
+def prepare(call: Call, part: Part | None = None) -> Problem:
     """Check the arguments of a call and build the operands of the kernel."""
+    fire = fire_network.as_fire(call) if "w1" in call else None
     inputs, sizes, batch, dtype, out_dtype, copied = read(
         call, call["enable_gqa"], part is not None
     )
     rule = as_choice("beyond", call["beyond"], _BEYOND)
     graph: dict[str, Array] = {}
-    if edges is not None:
-        graph, placement = as_edges(edges, tables_of(inputs), sizes), UNPLACED
-    elif call["labels"] is not None:
+    if "edges" in call:
+        graph, placement = as_edges(call, tables_of(inputs), sizes), UNPLACED
+    elif "labels" in inputs or "labels[0]" in inputs:
         placement = _check_all_labels(call, inputs)
     else:
         line = call["min_relative_position"], call["buckets"]
         placement = place_tables(inputs, *line, rule)
     window = _window(call["window"], as_flag("is_causal", call["is_causal"]))
+    if fire is not None and part is not None:
+        heads = slice(part.head, part.head + sizes.H)
+        fire = fire_network.part_of_fire(fire, heads, part.key)
     if fire is not None and len(fire.w2) != sizes.H:
         raise ValueError(
             f"w2: shape {fire.w2.shape} has {len(fire.w2)} heads, but query has "

@@ -13,7 +13,6 @@ from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from relpos._attention.attention import DEFAULTS, AttentionOutput, attend, attention
-from relpos._attention.edges import Edges
 from relpos._attention.operands import OPERANDS
 from relpos._attention.problem import transformer_xl_origin
 from relpos._checks import Array, as_flag, as_floating, as_integers, at_least_ndim
@@ -567,6 +566,5 @@ def graph_attention(
             [ 0.],
             [13.]]])
     """
-    given = {**locals()}
-    graph = Edges(*map(given.pop, Edges._fields))
-    return attend({**DEFAULTS, **given}, edges=graph)
+    given = DEFAULTS | locals()
+    return attend(given | {"edge_labels": labels, "labels": None})

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from relpos._attention.attention import DEFAULTS
-from relpos._attention.operands import LABELS, ROWS, read
+from relpos._attention.operands import LABELS, ROWS, Call, read
 from relpos._attention.problem import (
     UNBOUNDED,
-    Call,
     Problem,
     as_scale,
     check_items,

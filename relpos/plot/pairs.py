@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from relpos._attention.edges import Edges, as_edges
+from relpos._attention.edges import as_edges
 from relpos._attention.operands import Sizes
 from relpos._attention.positions import relative_positions
 from relpos._attention.schemes import KEYWORDS, shows_keywords
@@ -678,7 +678,8 @@ def _ends(indptr: object, indices: object, edges: Any) -> tuple[Array, Array, in
     elif edges is None and indptr is not None:
         rows = max(integers_of("indptr", indptr).size - 1, 0)
     sizes = Sizes(1, 1, rows, columns, 1, 1, 1, own=False)
-    graph = as_edges(Edges(indptr, indices, None, edges), {}, sizes)
+    given = {"indptr": indptr, "indices": indices, "edges": edges, "edge_labels": None}
+    graph = as_edges(given, {}, sizes)
     starts, keys = graph["indptr"], graph["indices"]
     if keys.size > _MOST_EDGES or rows > _MOST_NODES:
         raise ValueError(

@@ -14,10 +14,9 @@ from dask.base import tokenize
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 
-from relpos._attention.attention import draw_seed
-from relpos._attention.edges import Edges
+from relpos._attention.attention import DEFAULTS, draw_seed
+from relpos._attention.edges import GRAPH
 from relpos._attention.fire_network import NAMES
-from relpos._attention.functional import GRAPH, call_of
 from relpos._attention.operands import LABELS, OPERANDS, ROWS, Sizes
 from relpos._attention.problem import UNBOUNDED, Part, Problem, look_at_mask, prepare
 from relpos._checks import Array, as_flag
@@ -247,12 +246,11 @@ def _seen(view: _View, grid: Grid, place: tuple[int, ...]) -> Array:
 
 # ---- the plan of a call --------------------------------------------------------------
 
-#: All arguments by name, as `call_of` takes them: any may be a dask array, or None.
+#: A call, of which any argument may be a dask array.
 Arguments: TypeAlias = dict[str, Any]
 
-_GRAPH = tuple(GRAPH.get(name, name) for name in Edges._fields)
 #: Arguments that each block has whole; arrays among them may be dask arrays.
-_WHOLE = ("buckets", *NAMES, *_GRAPH)
+_WHOLE = ("buckets", *NAMES, *GRAPH)
 _OPTIONS = (
     *("is_causal", "scale", "softcap", "enable_gqa", "min_relative_position"),
     *("dropout_p", "beyond", "window", "signed", "eps"),
@@ -378,7 +376,7 @@ def _completed(
     if not names:
         return recipe
     lazy = {name: np.asarray(x) for name, x in zip(names, arrays, strict=True)}
-    prepare(*call_of(_in_memory(recipe.values | check | lazy)))
+    prepare(DEFAULTS | _in_memory(recipe.values | check | lazy))
     found = {name: lazy.get(name, x) for name, x in recipe.values.items()}
     return recipe._replace(values=found)
 
@@ -418,7 +416,7 @@ def _check_whole(arguments: Arguments) -> Problem:
     if "indptr" in lazy and lazy["indptr"].dtype.kind in "iu":
         arrays["indptr"] = np.zeros(lazy["indptr"].shape, np.int64)
         arrays["indptr"][..., -1:] = np.size(arrays["indices"])
-    return prepare(*call_of(arrays))
+    return prepare(arrays)
 
 
 def stand_in(name: str, array: Any) -> Array:

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from relpos._attention.edges import Edges
-from relpos._attention.fire_network import NAMES, Fire, part_of_fire
-from relpos._attention.functional import backward, call_of, forward, merge_attention
-from relpos._attention.operands import READ_SHORT, ROWS
-from relpos._attention.problem import Call, Part
+from relpos._attention.attention import DEFAULTS
+from relpos._attention.fire_network import NAMES
+from relpos._attention.functional import backward, forward, merge_attention
+from relpos._attention.operands import READ_SHORT, ROWS, Call
+from relpos._attention.problem import Part
 from relpos._checks import Array, is_floating, native, quiet, rounded
 
 #: Results of a block of the forward from which the backward starts, by row.
@@ -27,7 +27,7 @@ class Recipe(NamedTuple):
     """Everything that all blocks of a call share."""
 
     names: tuple[str, ...]  # of the arrays that a block gets
-    values: dict[str, Any]  # the other arguments, as `call_of` takes them
+    values: dict[str, Any]  # the other arguments
     dtype: np.dtype[Any]  # of the computation
 
 
@@ -57,12 +57,12 @@ def differentiate(
     names = [name for name in wrt if name != "sinks" or place.with_sinks]
     out, _, row_max, row_sum = kept
     rows = (out, row_max, row_sum)
-    call, fire, edges, part = _call_of(recipe, place, arrays)
+    call, part = _call_of(recipe, place, arrays)
     for name in WRITTEN:
         if call[name] is not None:
             shape = (*place.batch, *call[name].shape[-3:])
             call[name] = np.broadcast_to(call[name], shape)
-    found = backward(call, grad_out, grad_lse, rows, names, fire, edges, part)
+    found = backward(call, grad_out, grad_lse, rows, names, part)
     parts: dict[str, Array] = {name: getattr(found, name) for name in names}
     if "log_decay" in parts:  # that of the numbers before its first key is 0
         before = [(0, 0)] * (parts["log_decay"].ndim - 1) + [(place.part.key, 0)]
@@ -72,7 +72,7 @@ def differentiate(
 
 def _call_of(
     recipe: Recipe, place: Place, arrays: list[Array], short: Container[str] = ()
-) -> tuple[Call, Fire | None, Edges | None, Part | None]:
+) -> tuple[Call, Part | None]:
     """Return a block as a call of its own, at its position in the whole."""
     for name, array, shape in zip(recipe.names, arrays, place.shapes, strict=True):
         if array.shape != shape:
@@ -80,22 +80,18 @@ def _call_of(
                 f"{name}: a chunk has shape {array.shape}, where its dask array says "
                 f"{shape}; expected what it says (map_blocks takes chunks=)"
             )
-    given = recipe.values | dict(zip(recipe.names, arrays, strict=True))
+    given: Call = recipe.values | dict(zip(recipe.names, arrays, strict=True))
     for name, value in given.items():
         if isinstance(value, np.ndarray) and name in (*recipe.names, *NAMES):
             given[name] = _computed(name, value, recipe.dtype, name in short)
     if not place.with_sinks:
         given.pop("sinks", None)
-    part = place.part
-    if "edges" in given:
-        return *call_of(given), None
-    _move_positions(given, part)
-    call, fire, _ = call_of(given)
-    if fire is not None:
-        heads = slice(part.head, part.head + given["query"].shape[-3])
-        fire = part_of_fire(fire, heads, part.key)
-    items = np.array(part.items)  # a copy, as sent memory is unaligned
-    return call, fire, None, part._replace(items=items)
+    part = None
+    if "edges" not in given:
+        items = np.array(place.part.items)  # a copy, as sent memory is unaligned
+        part = place.part._replace(items=items)
+        _move_positions(given, part)
+    return DEFAULTS | given, part
 
 
 def _move_positions(given: dict[str, Any], part: Part) -> None:

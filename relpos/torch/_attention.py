@@ -9,11 +9,12 @@ from torch import Tensor
 
 from relpos._attention import fire_network
 from relpos._attention.attention import DEFAULTS, read_by
+from relpos._attention.edges import GRAPH
 from relpos._attention.operands import LABELS, OPERANDS
 from relpos._checks import as_flag, as_int, kind_of
 from relpos._settings import kernels
 from relpos.torch._attend import Attend, attend
-from relpos.torch._engine import GRAPH, TYPED, Setting, results_of, shown
+from relpos.torch._engine import TYPED, Setting, results_of, shown
 from relpos.torch._tensors import attention_dtype, under_autocast
 from relpos.torch._tracing import is_plain, record
 
@@ -27,7 +28,7 @@ __all__ = ["AttentionOutput", "attention"]
 
 _REQUIRED = ("query", "key", "value")
 #: Arguments that may be tensors, and those that may be nothing else.
-_TENSORS = {*OPERANDS, *fire_network.NAMES, *GRAPH.values(), "buckets"}
+_TENSORS = {*OPERANDS, *fire_network.NAMES, *GRAPH, "buckets"}
 _ONLY_TENSORS = _TENSORS - {"query_offset", "key_lengths"}
 _MOST = len(LABELS)
 _SEEDS = 2**63 - 1

@@ -17,9 +17,9 @@ import torch
 
 from relpos._attention import functional
 from relpos._attention.attention import DEFAULTS
-from relpos._attention.edges import Edges
-from relpos._attention.fire_network import NAMES, as_fire
-from relpos._attention.operands import LABELS, OPERANDS, READ_SHORT, TABLES
+from relpos._attention.edges import GRAPH
+from relpos._attention.fire_network import NAMES
+from relpos._attention.operands import OPERANDS, READ_SHORT, TABLES, Call
 from relpos._attention.problem import fold_rows
 from relpos._checks import quiet
 from relpos._core import bfloat16, read_tensors
@@ -28,9 +28,6 @@ from relpos.torch._tensors import array_of, in_tensor_words, tensor_of
 
 #: Results of `functional.forward`, in the order of the tensors of `forward`.
 RESULTS = ("out", "lse", "row_max", "row_sum", "weights")
-#: Names of a graph's tensors, by the fields of `Edges`.
-GRAPH = {name: name for name in Edges._fields} | {"labels": "edge_labels"}
-
 
 #: What the backward is given besides the tensors of the call.
 _GIVEN = ("grad_out", "grad_lse", "out", "row_max", "row_sum")
@@ -48,7 +45,7 @@ class Setting:
     names: tuple[str, ...]
     values: dict[str, Any]  # of the other arguments of `relpos.attention`
     fire: dict[str, Any] | None = None  # signed, eps and FIRE's numbers
-    graph: dict[str, Any] | None = None  # fields of `Edges` that are no tensors
+    graph: dict[str, Any] | None = None  # what of a graph is no tensor
     lse: bool = True  # is asked for
     kept: bool = True  # results, for a backward
     looks: bool = False  # at the numbers of the mask, which are those of its caller
@@ -71,7 +68,7 @@ def forward(setting: Setting, tensors: Sequence[torch.Tensor]) -> tuple[Any, ...
     if made is not None:
         return made
     found = functional.forward(
-        *_call(setting, tensors),
+        _call(setting, tensors),
         looks=setting.looks,
         lse=setting.lse,
         kept=setting.kept,
@@ -112,7 +109,7 @@ def backward(
     if made is not None:
         return tuple(x for x in made if x is not None)
     given = read_tensors(_GIVEN, (*grads[:2], *kept), _array_of)
-    found = functional.gradients(*_call(setting, tensors), given, names)
+    found = functional.gradients(_call(setting, tensors), given, names)
     dtypes = (tensor.dtype for tensor in itertools.compress(tensors, wanted))
     return tuple(map(tensor_of, (found[name] for name in names), dtypes))
 
@@ -189,26 +186,18 @@ def _fold_tables(
         made[n] = folded.astype(gradient.dtype).reshape(tensor.shape)
 
 
-def _call(setting: Setting, tensors: Sequence[torch.Tensor]) -> tuple[Any, Any, Any]:
-    """Return the call as relpos takes it, FIRE's network and the graph."""
-    arrays: dict[str, Any] = read_tensors(setting.names, tensors, _array_of)
-    values = setting.values
-    if values.get("num_threads") is None:
-        values = {**values, "num_threads": torch.get_num_threads()}
-    if "rng" in arrays:
-        arrays["rng"] = int(arrays["rng"])
-    fire = edges = None
-    if setting.fire is not None:
-        numbers = setting.fire
-        network = {name: arrays.pop(name, numbers.get(name)) for name in NAMES}
-        fire = as_fire(network, numbers["signed"], numbers["eps"])
-    if setting.graph is not None:
-        given = {name: arrays.pop(tensor, None) for name, tensor in GRAPH.items()}
-        edges = Edges(**{**given, **setting.graph})
-    if next(iter(LABELS)) in arrays:
-        rows = [arrays.pop(name, None) for name in LABELS]
-        arrays["labels"] = tuple(row for row in rows if row is not None)
-    return {**DEFAULTS, **arrays, **values}, fire, edges
+def _call(setting: Setting, tensors: Sequence[torch.Tensor]) -> Call:
+    """Return the call as relpos takes it."""
+    call: Call = DEFAULTS | setting.values
+    for names, given in ((NAMES, setting.fire), (GRAPH, setting.graph)):
+        if given is not None:
+            call |= dict.fromkeys(names) | given
+    call |= read_tensors(setting.names, tensors, _array_of)
+    if call["num_threads"] is None:
+        call["num_threads"] = torch.get_num_threads()
+    if "rng" in setting.names:
+        call["rng"] = int(call["rng"])
+    return call
 
 
 def _array_of(name: str, tensor: torch.Tensor) -> Any:
