@@ -374,65 +374,55 @@ def _attend(call: Call) -> Array | AttentionOutput:
     rng, dropout_p, seed = call["rng"], problem.operands["dropout_p"], 0
     if dropout_p or rng is not None:
         seed = draw_seed(rng, dropout_p)
-    result, out = result_of(call["out"], problem)
-    buffers = {}
-    if with_lse or with_weights or with_context:
-        buffers = buffers_of(problem, with_lse, with_weights, with_context)
-    if with_context and result.dtype != problem.dtype:
-        buffers["kept"] = new_array("out", result.shape, problem.dtype)
-    run(problem, {**buffers, "out": result}, seed, call["num_threads"])
-    final = result
+    shape, dtype, out = shape_of(problem), problem.out_dtype, call["out"]
+    result = check_out(out, shape, dtype, problem.inputs) if out is not None else None
+    if result is None or not result.flags.aligned:
+        result = new_array("out", shape, dtype)
+    flags = with_lse, with_weights, with_context
+    found = run(problem, result, seed, call["num_threads"], *flags)
     if out is not None and out is not result:
         out[...] = result
-        final = out
-    if not buffers:
-        return final
-    lse = buffers["lse"] if with_lse else None
+        result = out
+    if not any(flags):
+        return result
     context = None
     if with_context:
-        kept = buffers.get("kept", result)
-        saved = Saved(kept, buffers["row_max"], buffers["row_sum"], seed)
+        kept = found.get("kept", found["out"])
+        saved = Saved(kept, found["row_max"], found["row_sum"], seed)
         context = AttentionContext(problem, saved)
-    return AttentionOutput(final, lse, buffers.get("weights"), context)
+    return AttentionOutput(result, found.get("lse"), found.get("weights"), context)
 
 
 _attend_whole = whole(_attend)  # takes back draws
 
 
 def run(
-    problem: Problem, buffers: dict[str, Array], seed: int, num_threads: object
-) -> None:
-    """Let the kernel write the results."""
-    threads = choose_num_threads(num_threads)
-    operands = {**problem.operands, **buffers, "seed": seed, "num_threads": threads}
-    kernels().attention_forward(operands)
-
-
-def buffers_of(
-    problem: Problem, lse: bool, weights: bool, parts: bool
+    problem: Problem,
+    out: Array,
+    seed: int,
+    num_threads: object,
+    lse: bool,
+    weights: bool,
+    kept: bool,
 ) -> dict[str, Array]:
-    """Make the arrays of what is asked for besides `out`; `parts` are those of lse."""
-    rows, dtype = (*problem.batch, problem.sizes.H, problem.sizes.Lq), problem.dtype
-    buffers = {}
-    if lse:
-        buffers["lse"] = new_array("lse", rows, dtype)
-    if parts:
-        buffers["row_max"] = new_array("row_max", rows, dtype)
-        buffers["row_sum"] = new_array("row_sum", rows, dtype)
+    """Let the kernel write `out` and what else is asked for, and return it by name.
+
+    What is `kept` for a backward is lse in two parts, and an out that is rounded.
+    """
+    rows = shape_of(problem)[:-1]
+    shapes = {"lse": rows} if lse else {}
+    if kept:
+        shapes |= {"row_max": rows, "row_sum": rows}
+    if kept and out.dtype != problem.dtype:
+        shapes["kept"] = out.shape
     if weights:
-        shape = (*rows, problem.sizes.Lk)
-        buffers["weights"] = new_array("weights", shape, dtype)
-    return buffers
-
-
-def result_of(out: object, problem: Problem) -> tuple[Array, Array | None]:
-    """Return the array that the kernel writes, and the caller's `out`, if any."""
-    shape, given = shape_of(problem), None
-    if out is not None:
-        given = check_out(out, shape, problem.out_dtype, problem.inputs)
-        if given.flags.aligned:
-            return given, given
-    return new_array("out", shape, problem.out_dtype), given
+        shapes["weights"] = (*rows, problem.sizes.Lk)
+    found = {n: new_array(n, shape, problem.dtype) for n, shape in shapes.items()}
+    found["out"] = out
+    threads = choose_num_threads(num_threads)
+    operands = {**problem.operands, **found, "seed": seed, "num_threads": threads}
+    kernels().attention_forward(operands)
+    return found
 
 
 def shape_of(problem: Problem) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import numpy as np
 
-from relpos._attention.attention import as_call, buffers_of, draw_seed, run, shape_of
+from relpos._attention.attention import as_call, draw_seed, run, shape_of
 from relpos._attention.gradients import (
     AttentionContext,
     AttentionGradients,
@@ -226,15 +226,12 @@ def forward(
     if looks:
         look_at_mask(problem)
     weights = as_flag("return_weights", call["return_weights"])
-    buffers = buffers_of(problem, lse, weights, kept)
     dtype = problem.dtype
     if rounds_to is not None and dtype.char == "f":
-        if kept:
-            buffers["kept"] = new_array("out", shape_of(problem), dtype)
         dtype = rounds_to
-    buffers["out"] = new_array("out", shape_of(problem), dtype)
-    run(problem, buffers, _dropout(call, problem, part), call["num_threads"])
-    return buffers
+    out = new_array("out", shape_of(problem), dtype)
+    seed = _dropout(call, problem, part)
+    return run(problem, out, seed, call["num_threads"], lse, weights, kept)
 
 
 def backward(
