@@ -21,6 +21,7 @@ from relpos.torch._transformers.registry import (
     attend,
     register,
 )
+from relpos.torch.nn._layer import join_heads, split_heads
 from relpos.torch.nn._multihead import deberta_buckets, t5_buckets
 
 Adapter = TypeVar("Adapter", bound="type[Swapped]")
@@ -96,16 +97,6 @@ def _owners(
         yield owner
     for child in module.children():
         yield from _owners(child, asking, owner)
-
-
-def heads(x: torch.Tensor, count: int) -> torch.Tensor:
-    """Cut (..., L, H * D) into (..., H, L, D)."""
-    return x.unflatten(-1, (count, -1)).transpose(-3, -2)
-
-
-def joined(x: torch.Tensor) -> torch.Tensor:
-    """Put (..., H, L, D) together as (..., L, H * D)."""
-    return x.transpose(-3, -2).flatten(-2)
 
 
 class Swapped:
@@ -189,9 +180,9 @@ class _DisentangledSelfAttention(Swapped):
         count = self.num_attention_heads
         types = ("c2p" in self.pos_att_type) + ("p2c" in self.pos_att_type)
         out, weights = attend(
-            heads(self.query_proj(query_states), count),
-            heads(self.key_proj(hidden_states), count),
-            heads(self.value_proj(hidden_states), count),
+            split_heads(self.query_proj(query_states), count),
+            split_heads(self.key_proj(hidden_states), count),
+            split_heads(self.value_proj(hidden_states), count),
             attention_mask.bool(),
             dropout_p=self.dropout.p if self.training else 0.0,
             scale=((1 + types) * self.attention_head_size) ** -0.5,
@@ -199,7 +190,7 @@ class _DisentangledSelfAttention(Swapped):
             **self._tables(rel_embeddings),
             **self._rows(relative_pos),
         )
-        return joined(out), weights
+        return join_heads(out), weights
 
     def _tables(self, rel_embeddings: torch.Tensor | None) -> dict[str, Any]:
         """Return the embeddings as keys and queries of positions, (H, 2 span, D)."""
@@ -208,7 +199,7 @@ class _DisentangledSelfAttention(Swapped):
         rows = self.pos_dropout(rel_embeddings)[: 2 * self.pos_ebd_size]
         prefix = "" if self.share_att_key else "pos_"
         return {
-            f"rel_{layer}": heads(
+            f"rel_{layer}": split_heads(
                 getattr(self, f"{prefix}{layer}_proj")(rows), self.num_attention_heads
             )
             for kind, layer in (("c2p", "key"), ("p2c", "query"))
@@ -334,17 +325,17 @@ class _Gemma3nAudioAttention(Swapped):
     def forward(self, hidden_states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         count = self.num_heads
         past, future = self.max_past_horizon, self.max_future_horizon
-        query = heads(self.q_proj(hidden_states), count)
+        query = split_heads(self.q_proj(hidden_states), count)
         encoding = self.relative_position_embedding  # the farthest key behind first
         distances = torch.arange(past, -future - 1, -1, device=query.device)
         waves = encoding._get_timing_signal_1d_pos(distances[None], dtype=query.dtype)
         out, _ = attend(
             query * (self.q_scale * softplus(self.per_dim_scale)),
-            heads(self.k_proj(hidden_states), count),
-            heads(self.v_proj(hidden_states), count),
+            split_heads(self.k_proj(hidden_states), count),
+            split_heads(self.v_proj(hidden_states), count),
             ~mask[:, None, None, :],
             scale=1.0,
-            rel_key=heads(encoding.pos_proj(waves), count)[0],
+            rel_key=split_heads(encoding.pos_proj(waves), count)[0],
             min_relative_position=-past,
             softcap=self.attention_logits_soft_cap,
             window=(past, future),
@@ -374,14 +365,14 @@ class _Gemma4AudioAttention(Swapped):
             )
         count = self.num_heads
         past, future = self.max_past_horizon, self.max_future_horizon
-        query = heads(self.q_proj(hidden_states).float(), count)
-        rows = heads(self.relative_k_proj(position_embeddings), count)[0]
+        query = split_heads(self.q_proj(hidden_states).float(), count)
+        rows = split_heads(self.relative_k_proj(position_embeddings), count)[0]
         # a query's own key is never out of its window: it is hidden if it is padding
         own = attention_mask.diagonal(past, dim1=-2, dim2=-1).flatten(-2)
         out, _ = attend(
             query * (self.q_scale * softplus(self.per_dim_scale)),
-            heads(self.k_proj(hidden_states).float(), count) * self.k_scale,
-            heads(self.v_proj(hidden_states).float(), count),
+            split_heads(self.k_proj(hidden_states).float(), count) * self.k_scale,
+            split_heads(self.v_proj(hidden_states).float(), count),
             (own == 0)[..., None, : query.shape[-2]],
             scale=1.0,
             rel_key=rows.to(query.dtype),
@@ -390,7 +381,7 @@ class _Gemma4AudioAttention(Swapped):
             softcap=self.attention_logits_soft_cap,
             window=(past - 1, max(future - 1, 0)),
         )
-        return self.post(joined(out).to(hidden_states.dtype)), None
+        return self.post(join_heads(out).to(hidden_states.dtype)), None
 
 
 @_replaces("wav2vec2_conformer.Wav2Vec2ConformerSelfAttention")
@@ -416,20 +407,20 @@ class _Wav2Vec2ConformerSelfAttention(Swapped):
                 "relative_position_embeddings: got None; expected those of relative "
                 "positions, (1, 2 * L - 1, hidden_size)"
             )
-        count = self.num_heads
+        count, rows = self.num_heads, self.linear_pos(relative_position_embeddings)
         out, weights = attend(
-            heads(self.linear_q(hidden_states), count),
-            heads(self.linear_k(hidden_states), count),
-            heads(self.linear_v(hidden_states), count),
+            split_heads(self.linear_q(hidden_states), count),
+            split_heads(self.linear_k(hidden_states), count),
+            split_heads(self.linear_v(hidden_states), count),
             attention_mask,
             dropout_p=self.dropout.p if self.training else 0.0,
             scale=self.scaling,
-            rel_key=heads(self.linear_pos(relative_position_embeddings), count)[0],
+            rel_key=split_heads(rows, count)[0],
             pos_bias_u=self.pos_bias_u,
             pos_bias_v=self.pos_bias_v,
             weighed=bool(keywords.get("output_attentions")),
         )
-        return self.linear_out(joined(out)), weights
+        return self.linear_out(join_heads(out)), weights
 
 
 @_replaces("wavlm.WavLMAttention")
@@ -451,12 +442,12 @@ class _WavLMAttention(Swapped):
         table = self.rel_attn_embed.weight if position_bias is None else position_bias
         count = self.num_heads
         visible = None if attention_mask is None else attention_mask.eq(1)
-        gates = self.gru_rel_pos_linear(heads(hidden_states, count))
+        gates = self.gru_rel_pos_linear(split_heads(hidden_states, count))
         a, b = torch.sigmoid(gates.unflatten(-1, (2, 4)).sum(-1)).split(1, dim=-1)
         out, weights = attend(
-            heads(self.q_proj(hidden_states), count),
-            heads(self.k_proj(hidden_states), count),
-            heads(self.v_proj(hidden_states), count),
+            split_heads(self.q_proj(hidden_states), count),
+            split_heads(self.k_proj(hidden_states), count),
+            split_heads(self.v_proj(hidden_states), count),
             None if visible is None else visible[:, None, None, :],
             dropout_p=self.dropout if self.training else 0.0,
             rel_key=table.T[..., None],
@@ -466,4 +457,4 @@ class _WavLMAttention(Swapped):
         )
         if weights is not None:  # the model has their mean for every head
             weights = weights.mean(1, keepdim=True).expand_as(weights)
-        return self.out_proj(joined(out)), weights, table
+        return self.out_proj(join_heads(out)), weights, table
