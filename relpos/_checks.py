@@ -336,6 +336,14 @@ def check_shape(name: str, array: Any, fits: object, wanted: object) -> None:
         raise ValueError(f"{name}: got shape {array.shape}; expected {wanted}")
 
 
+def check_match(name: str, array: Array, owner: str, shape: tuple[int, ...]) -> None:
+    """Raise unless an array has the shape of what `owner` names."""
+    if array.shape != shape:
+        raise ValueError(
+            f"{name}: shape {array.shape} does not match {owner}'s; expected {shape}"
+        )
+
+
 def native(array: Array, dtype: np.dtype[Any]) -> Array:
     """Return `array` aligned, in native byte order and of `dtype`.
 

@@ -16,6 +16,7 @@ from relpos._attention.problem import Problem, fold_rows, gather_rows, offsets_o
 from relpos._checks import (
     Array,
     as_floating,
+    check_match,
     is_floating,
     kind_of,
     native,
@@ -422,11 +423,7 @@ def _as_gradient_of(
 ) -> Array:
     """Check a gradient with respect to `result` and take it to the kernel's dtype."""
     gradient = as_floating(f"grad_{name}", value)
-    if gradient.shape != result.shape:
-        raise ValueError(
-            f"grad_{name}: shape {gradient.shape} does not match {name}'s; expected "
-            f"{result.shape}"
-        )
+    check_match(f"grad_{name}", gradient, name, result.shape)
     return as_read(f"grad_{name}", gradient, dtype)
 
 

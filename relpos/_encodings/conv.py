@@ -20,6 +20,7 @@ from relpos._checks import (
     as_floating,
     as_int,
     at_least_ndim,
+    check_match,
     check_shape,
     common_dtype,
     kind_of,
@@ -214,11 +215,7 @@ def conv_encoding_backward(
     call = _Call(x, weight, bias, mask, grid, is_causal)
     given = call.given
     grad = as_floating("grad_out", grad_out)
-    if grad.shape != given["x"].shape:
-        raise ValueError(
-            f"grad_out: shape {grad.shape} does not match x's; expected "
-            f"{given['x'].shape}"
-        )
+    check_match("grad_out", grad, "x", given["x"].shape)
     grad = rounded(grad, call.dtype).reshape(call.cells.shape)
     sizes = call.taps.shape[:2]
     # The gradient of x is a convolution by the kernel in reverse order.

@@ -22,6 +22,7 @@ from relpos._checks import (
     as_positive,
     as_real,
     at_least_ndim,
+    check_match,
     check_memory,
     check_out,
     check_shape,
@@ -407,11 +408,7 @@ def apply_rotary_backward(
     how = interleaved, rotary_dim, offset, inverse
     rotation = _as_rotation(x, positions, base, inv_freq, angles, magnitude, *how)
     grad = as_floating("grad_out", grad_out)
-    if grad.shape != rotation.x.shape:
-        raise ValueError(
-            f"grad_out: shape {grad.shape} does not match x's; expected "
-            f"{rotation.x.shape}"
-        )
+    check_match("grad_out", grad, "x", rotation.x.shape)
     grad = native(grad, common_dtype(grad.dtype, rotation.dtype))
     grad_x = np.empty(grad.shape, grad.dtype)
     rotation.run(grad, grad_x, inverse=not rotation.inverse)
