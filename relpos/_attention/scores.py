@@ -18,9 +18,13 @@ from relpos._attention.problem import (
     offsets_of,
     place_tables,
     prepare,
-    transformer_xl_origin,
 )
-from relpos._attention.schemes import shaw_attention, shows_keywords
+from relpos._attention.schemes import (
+    relative_global_settings,
+    shaw_attention,
+    shows_keywords,
+    transformer_xl_settings,
+)
 from relpos._checks import (
     Array,
     as_flag,
@@ -146,7 +150,8 @@ def scores(
     """
     takes = [name for name in DEFAULTS if name not in _OTHERS]
     check_keywords("scores", keywords, takes)
-    call: Call = DEFAULTS | {**keywords} | _checked(query=query, key=key)
+    tokens = {"query": as_floating("query", query), "key": as_floating("key", key)}
+    call: Call = DEFAULTS | {**keywords} | tokens
     call["value"] = _without_numbers(call["key"], call["rel_value"])
     problem = prepare(call)
     look_at_mask(problem)
@@ -313,34 +318,32 @@ def _hidden(problem: Problem, relative: Array) -> Array | None:
 # ---- of schemes, by the kernels ----------------------------------------------------
 
 
-def _checked(**arrays: object) -> dict[str, Array]:
-    return {name: as_floating(name, array) for name, array in arrays.items()}
+#: Arrays of these functions, in the order of the kernels' arguments.
+_INPUTS = ("query", "key", "rel_key", "pos_bias_u", "pos_bias_v")
+
+
+def _read(given: Call) -> Call:
+    """Return the arguments of a function, its arrays checked."""
+    return given | {n: as_floating(n, given[n]) for n in _INPUTS if n in given}
 
 
 @quiet
-def _by_kernel(
-    kernel: str,
-    inputs: dict[str, Array],
-    row_0: int | None,
-    *extra: int,
-    scale: float | None,
-    query_offset: ArrayLike | None,
-    min_relative_position: int | None = None,
-) -> Array:
+def _by_kernel(kernel: str, given: Call, row_0: int | None, *extra: int) -> Array:
     """Check the arguments as `attention` does, and run a kernel on (*batch, H) items.
 
     A table that begins elsewhere than at `row_0`, where the kernel takes it to begin,
     moves the offsets: only the difference between a pair and row 0 counts.
     """
-    call = {**inputs, "value": inputs["key"], "query_offset": query_offset}
-    given, sizes, _, dtype, out_dtype, _ = read(call, enable_gqa=False)
-    table = {"rel_key": inputs["rel_key"]}
-    first = place_tables(table, min_relative_position, None, "zero").vectors.start
-    check_items(given, ["rel_key"], sizes)
+    inputs = {name: given[name] for name in _INPUTS if name in given}
+    call = {**inputs, "value": inputs["key"], "query_offset": given["query_offset"]}
+    arrays, sizes, _, dtype, out_dtype, _ = read(call, enable_gqa=False)
+    table, minimum = {"rel_key": inputs["rel_key"]}, given.get("min_relative_position")
+    first = place_tables(table, minimum, None, "zero").vectors.start
+    check_items(arrays, ["rel_key"], sizes)
     scores: Array = getattr(kernels(), kernel)(
         *inputs.values(),
-        as_scale(scale, sizes.D, dtype),
-        offsets_of(given)[..., None] + (0 if row_0 is None else first - row_0),
+        as_scale(given["scale"], sizes.D, dtype),
+        offsets_of(arrays)[..., None] + (0 if row_0 is None else first - row_0),
         *extra,
         dtype=dtype,
     )
@@ -391,10 +394,7 @@ def shaw_scores(
             [-1.,  0.,  1.],
             [-1., -1.,  0.]]])
     """
-    inputs = _checked(query=query, key=key, rel_key=rel_key)
-    return _by_kernel(
-        "shaw_scores", inputs, None, scale=scale, query_offset=query_offset
-    )
+    return _by_kernel("shaw_scores", _read(locals()), None)
 
 
 def skewed_scores(
@@ -454,16 +454,9 @@ def skewed_scores(
             [8., 9., 0.],
             [7., 8., 9.]]])
     """
-    causal = as_flag("is_causal", is_causal)
-    inputs = _checked(query=query, key=key, rel_key=rel_key)
-    if min_relative_position is None and causal and inputs["rel_key"].ndim > 1:
-        min_relative_position = 1 - inputs["rel_key"].shape[-2]
-    return _by_kernel(
-        *("skewed_scores", inputs, 0, 0),
-        scale=scale,
-        query_offset=query_offset,
-        min_relative_position=min_relative_position,
-    )
+    given = _read(locals())
+    given = relative_global_settings(given["rel_key"], given)
+    return _by_kernel("skewed_scores", given, 0, 0)
 
 
 def transformer_xl_scores(
@@ -529,24 +522,7 @@ def transformer_xl_scores(
     >>> relpos.transformer_xl_scores(query, key, rel_key, [0.0], [1.0])
     array([[[-2., -1.,  0.]]])
     """
-    inputs = _checked(
-        query=query,
-        key=key,
-        rel_key=rel_key,
-        pos_bias_u=pos_bias_u,
-        pos_bias_v=pos_bias_v,
-    )
-    origin = None
-    if min(inputs[name].ndim for name in ("query", "key", "rel_key")) > 1:
-        lq, lk, rows = (inputs[name].shape[-2] for name in ("query", "key", "rel_key"))
-        origin = 1 - lk
-        if query_offset is None:
-            query_offset = lk - lq
-        if min_relative_position is None:
-            min_relative_position = transformer_xl_origin("rel_key", rows, lq, lk)
-    return _by_kernel(
-        *("transformer_xl_scores", inputs, origin),
-        scale=scale,
-        query_offset=query_offset,
-        min_relative_position=min_relative_position,
-    )
+    given = _read(locals())
+    tokens = given["query"], given["key"]
+    given = transformer_xl_settings(*tokens, given["rel_key"], given)
+    return _by_kernel("transformer_xl_scores", given, 1 - given["key"].shape[-2])
