@@ -7,6 +7,7 @@ tokens. Near the edge its sums have zeros, which encode the position.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -56,24 +57,16 @@ class ConvGradients(NamedTuple):
 class _Call:
     """A checked call: operands of the kernel, as grids of two axes."""
 
-    def __init__(
-        self,
-        x: ArrayLike,
-        weight: ArrayLike,
-        bias: ArrayLike | None,
-        mask: ArrayLike | None,
-        grid: object,
-        is_causal: object,
-    ) -> None:
-        tokens, taps = as_floating("x", x), as_floating("weight", weight)
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        tokens, taps = (as_floating(name, given[name]) for name in ("x", "weight"))
         self.given = {"x": tokens, "weight": taps}
-        if bias is not None:
-            self.given["bias"] = as_floating("bias", bias)
+        if given["bias"] is not None:
+            self.given["bias"] = as_floating("bias", given["bias"])
         at_least_ndim("x", tokens, 2, "(..., L, E)")
         length, channels = tokens.shape[-2:]
-        sizes = _grid(grid, length)
+        sizes = _grid(given["grid"], length)
         shape = _kernel_shape(taps, len(sizes), channels)
-        causal = as_flag("is_causal", is_causal)
+        causal = as_flag("is_causal", given["is_causal"])
         #: Taps before a token's own, per axis.
         self.pads = tuple(size - 1 if causal else size // 2 for size in shape)
         if len(sizes) == 1:  # a sequence is a grid of one row
@@ -85,7 +78,7 @@ class _Call:
         self.cells = tokens.reshape(*tokens.shape[:-2], *sizes, channels)
         taps = np.moveaxis(taps.reshape(channels, *shape), 0, -1)
         self.taps = np.ascontiguousarray(taps, self.dtype)  # (i, j, E)
-        self.mask = _mask(mask, tokens.shape[:-1], sizes, self.dtype)
+        self.mask = _mask(given["mask"], tokens.shape[:-1], sizes, self.dtype)
 
 
 def conv_encoding(
@@ -158,7 +151,7 @@ def conv_encoding(
     >>> relpos.conv_encoding(np.ones((6, 1)), np.ones((1, 3, 3)), grid=(2, 3))[:, 0]
     array([5., 7., 5., 5., 7., 5.])
     """
-    call = _Call(x, weight, bias, mask, grid, is_causal)
+    call = _Call(locals())
     y = kernels().conv_encoding(
         call.cells, call.taps, call.bias, call.mask, *call.pads, dtype=call.dtype
     )
@@ -212,7 +205,7 @@ def conv_encoding_backward(
     >>> gradients.x[:, 0], gradients.bias
     (array([2.5, 2.5, 2. ]), None)
     """
-    call = _Call(x, weight, bias, mask, grid, is_causal)
+    call = _Call(locals())
     given = call.given
     grad = as_floating("grad_out", grad_out)
     check_match("grad_out", grad, "x", given["x"].shape)

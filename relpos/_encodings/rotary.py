@@ -6,7 +6,7 @@ where there is one, its magnitude. The rest is copied.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -50,6 +50,8 @@ __all__ = ["RotaryGradients", "apply_rotary", "apply_rotary_backward"]
 __all__ += ["axial_angles", "mrope_angles", "xpos_magnitude"]
 
 _DOUBLE = np.dtype(np.float64)
+#: Arguments besides x that have a gradient.
+_LEARNED = ("inv_freq", "angles")
 _ROWS = "x's axes but for the last (those of each batch item: positions[:, None])"
 _AXES = ("time", "height", "width")
 
@@ -116,16 +118,11 @@ def _as_rotary_dim(rotary_dim: object, columns: int) -> int:
 
 
 def _angle_parts(
-    positions: ArrayLike | None,
-    base: object,
-    inv_freq: ArrayLike | None,
-    angles: ArrayLike | None,
-    offset: object,
-    length: int,
-    columns: int,
+    given: Mapping[str, Any], length: int, columns: int
 ) -> tuple[Array, tuple[Array, Array]]:
     """Positions and frequencies, high + low, whose products are the angles."""
-    start = as_offset(offset)
+    positions, inv_freq, angles = (given[n] for n in ("positions", *_LEARNED))
+    start = as_offset(given["offset"])
     if angles is None:
         if positions is None:
             check_exact("offset", start, start + max(length - 1, 0))
@@ -133,7 +130,8 @@ def _angle_parts(
         else:
             where = as_positions(positions, start)
             where = where + start if start else where
-        return where, frequency_parts(max(columns, 1), base, inv_freq, columns // 2)
+        dim, base = max(columns, 1), given["base"]
+        return where, frequency_parts(dim, base, inv_freq, columns // 2)
     for name, other in (("positions", positions), ("inv_freq", inv_freq)):
         if other is not None:
             raise ValueError(
@@ -141,31 +139,20 @@ def _angle_parts(
                 "frequencies; expected one of the two"
             )
     if start != 0:
-        raise ValueError(f"offset: got {offset} together with angles; expected 0")
-    given = native(as_floating("angles", angles), _DOUBLE)
-    return np.array(1.0), (given, np.array(0.0))
+        raise ValueError(
+            f"offset: got {given['offset']} together with angles; expected 0"
+        )
+    exact = native(as_floating("angles", angles), _DOUBLE)
+    return np.array(1.0), (exact, np.array(0.0))
 
 
-def _as_rotation(
-    x: ArrayLike,
-    positions: ArrayLike | None,
-    base: object,
-    inv_freq: ArrayLike | None,
-    angles: ArrayLike | None,
-    magnitude: float | ArrayLike | None,
-    interleaved: object,
-    rotary_dim: object,
-    offset: object,
-    inverse: object,
-) -> Rotation:
+def _as_rotation(given: Mapping[str, Any]) -> Rotation:
     """Check the arguments of `apply_rotary` and spread them over the rows of x."""
-    rows = as_floating("x", x)
+    rows, magnitude = as_floating("x", given["x"]), given["magnitude"]
     at_least_ndim("x", rows, 2, "(..., L, D)")
-    columns = _as_rotary_dim(rotary_dim, rows.shape[-1])
+    columns = _as_rotary_dim(given["rotary_dim"], rows.shape[-1])
     shape = (*rows.shape[:-1], columns // 2)
-    where, parts = _angle_parts(
-        positions, base, inv_freq, angles, offset, rows.shape[-2], columns
-    )
+    where, parts = _angle_parts(given, rows.shape[-2], columns)
     if magnitude is None:
         scale = np.array(1.0)
     elif isinstance(magnitude, Real):
@@ -173,20 +160,15 @@ def _as_rotation(
     else:
         scale = native(as_floating("magnitude", magnitude), _DOUBLE)
     wanted = f"(..., L, {columns // 2}), one per pair of the rotated columns"
-    arrays = {
-        "positions": positions,
-        "inv_freq": inv_freq,
-        "angles": angles,
-        "magnitude": magnitude,
-    }
+    arrays = {name: given[name] for name in ("positions", *_LEARNED, "magnitude")}
     return Rotation(
         rows,
         _spread("positions", where, shape[:-1], _ROWS),
         _spread("angles", parts[0], shape, wanted),
         broadcast_to(parts[1], shape),
         _spread("magnitude", scale, shape, wanted),
-        as_flag("interleaved", interleaved),
-        as_flag("inverse", inverse),
+        as_flag("interleaved", given["interleaved"]),
+        as_flag("inverse", given["inverse"]),
         {name: np.asarray(a) for name, a in arrays.items() if a is not None},
     )
 
@@ -303,8 +285,7 @@ def apply_rotary(
     array([[ 0.5403, -0.8415],
            [-0.4161, -0.9093]])
     """
-    how = interleaved, rotary_dim, offset, inverse
-    rotation = _as_rotation(x, positions, base, inv_freq, angles, magnitude, *how)
+    rotation = _as_rotation(locals())
     given = rotation.x
     wanted = given.dtype.newbyteorder("=")
     if out is None:
@@ -405,8 +386,7 @@ def apply_rotary_backward(
     >>> grads.x.round(4), grads.inv_freq.round(4), grads.angles
     (array([[ 0.0707, -0.9975]]), array([-3.4169]), None)
     """
-    how = interleaved, rotary_dim, offset, inverse
-    rotation = _as_rotation(x, positions, base, inv_freq, angles, magnitude, *how)
+    rotation = _as_rotation(locals())
     grad = as_floating("grad_out", grad_out)
     check_match("grad_out", grad, "x", rotation.x.shape)
     grad = native(grad, common_dtype(grad.dtype, rotation.dtype))
@@ -422,7 +402,7 @@ def apply_rotary_backward(
 
 def _angle_gradients(rotation: Rotation, grad: Array) -> dict[str, Array]:
     """Gradients of frequencies or angles, whichever was given, by name."""
-    given = {n: a for n, a in rotation.given.items() if n in ("inv_freq", "angles")}
+    given = {n: rotation.given[n] for n in _LEARNED if n in rotation.given}
     if not given:
         return {}
     rotated = np.empty(rotation.x.shape, rotation.dtype)
