@@ -183,10 +183,13 @@ def operands(fire: Fire, offsets: Array, sizes: Sizes) -> dict[str, Any]:
     }
 
 
+@quiet
 def slope_operands(fire: Fire, offsets: Array, sizes: Sizes) -> dict[str, Array]:
-    """Return the further operands for the gradients of c and threshold."""
+    """Return the further operands of the backward, with zeros for its sums."""
     relative, positions = _places(fire, offsets, sizes)
+    heads, ranges = lines_of(fire).slopes.shape
     return {
+        "grad_fire": np.zeros((heads, ranges + 1, 2)),
         "fire_offset_slopes": offset_slope(fire, relative),
         "fire_query_slopes": query_slopes(fire, positions),
     }

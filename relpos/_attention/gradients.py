@@ -332,10 +332,11 @@ def gradients_of(
     threads = choose_num_threads(num_threads)
     tables = [name for name in names if name not in fire_network.NAMES]
     sums = {name: _buffer(name, problem) for name in tables}
-    fire_sums: Array | None = None
     bias: dict[str, Array] = {}
-    if len(tables) < len(names):
-        fire_sums, bias = _fire_operands(problem)
+    fire = problem.fire
+    if fire is not None and len(tables) < len(names):
+        offsets = offsets_of(problem.inputs)
+        bias = fire_network.slope_operands(fire, offsets, problem.sizes)
     if names:
         operands = {**problem.operands, **given, **bias, **saved._asdict()}
         operands["row_sum"] = _live_sums(saved.row_sum, given)
@@ -344,9 +345,8 @@ def gradients_of(
         kernels().attention_backward(operands)
         del operands  # each sum goes as soon as it is rounded
     found = {name: _deliver(name, sums.pop(name), problem) for name in tables}
-    if fire_sums is not None:
-        assert problem.fire is not None
-        of_fire = fire_network.gradients(problem.fire, fire_sums)
+    if fire is not None and bias:
+        of_fire = fire_network.gradients(fire, bias["grad_fire"])
         found |= {name: of_fire[name] for name in names if name in of_fire}
     return found
 
@@ -454,18 +454,6 @@ def _buffer(name: str, problem: Problem) -> Array:
         if not has_labels and math.prod(shape) == given.size:
             dtype = given.dtype.newbyteorder("=")
     return new_array(f"gradient of {name}", shape, dtype, make)
-
-
-@quiet
-def _fire_operands(problem: Problem) -> tuple[Array, dict[str, Array]]:
-    """Return zeros (H, S + 1, 2) for the sums of FIRE's gradients, and its operands."""
-    assert problem.fire is not None
-    lines = problem.operands["fire_lines"]
-    zeros = np.zeros((lines.shape[-3], lines.shape[-2] + 1, 2))
-    slopes = fire_network.slope_operands(
-        problem.fire, offsets_of(problem.inputs), problem.sizes
-    )
-    return zeros, slopes | {"grad_fire": zeros}
 
 
 def _aligned_shape(name: str, problem: Problem) -> tuple[int, ...]:
