@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
-from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Concatenate, NamedTuple, ParamSpec
 
 import numpy as np
 
@@ -31,7 +31,6 @@ from relpos.reference.biases import rel_shift
 from relpos.reference.formula import allowed, moved_values, softmax, terms
 
 P = ParamSpec("P")
-T = TypeVar("T")
 
 #: A score from here down is one that a mask of finite numbers hides.
 HIDDEN = -5e3
@@ -135,12 +134,18 @@ class Attempt:
     @property
     def sets(self) -> dict[str, Array]:
         """The visible pairs (..., Lq, Lk) of each argument that hides any."""
-        return self._of_hiding(_sets_of)
+        return self._hiding[0]
 
     @property
     def mask(self) -> Array:
         """The numbers of the mask, and -inf where anything hides."""
-        return self._of_hiding(_mask_of)
+        return self._hiding[1]
+
+    @property
+    def _hiding(self) -> tuple[dict[str, Array], Array]:
+        given = (self.get(name) for name in ("query_offset", *HIDING))
+        arguments = (*self.lengths, *given)
+        return self.kept.by_identity(arguments, lambda: _hiding_of(self))
 
     @property
     def cached(self) -> int:
@@ -150,36 +155,27 @@ class Attempt:
         count = int(offset.flat[0]) if same else 0
         return count if 0 < count < self.lengths[1] else 0
 
-    def _of_hiding(self, compute: Callable[[Attempt], T]) -> T:
-        """Return what follows from what hides, computed once of the same arguments."""
-        x, offset = self.keywords, self.keywords.get("query_offset")
-        given = (x.get(name) for name in HIDING)
-        arguments = (compute, *self.lengths, offset, *given)
-        return self.kept.by_identity(arguments, lambda: compute(self))
 
-
-def _sets_of(attempt: Attempt) -> dict[str, Array]:
-    r, x = relative_to(attempt), attempt.keywords
-    r = r[..., None, :, :] if r.ndim > 2 else r
-    given = {name: x[name] for name in HIDING if x.get(name) is not None}
+def _hiding_of(attempt: Attempt) -> tuple[dict[str, Array], Array]:
+    """Return the set of each argument that hides, and the mask of all of them."""
+    r, numbers = distances(attempt), np.zeros(1)
+    given = {n: attempt.get(n) for n in HIDING if n in attempt.keywords}
     mask = given.pop("attn_mask", None)
-    sets = {name: allowed(r, **{name: value}) for name, value in given.items()}
+    every = {name: allowed(r, **{name: value}) for name, value in given.items()}
     if mask is not None:
         own = mask if mask.dtype == bool else ~np.isneginf(mask)
-        sets["attn_mask"] = np.broadcast_to(own, (*own.shape[:-2], *r.shape[-2:]))
-    return {name: x for name, x in sets.items() if not x.all()}
+        every["attn_mask"] = np.broadcast_to(own, (*own.shape[:-2], *r.shape[-2:]))
+        if mask.dtype != bool:
+            most = float(np.finfo(np.float64).max) / 4  # as `attention` has it
+            numbers = np.clip(mask, -most, most)
+    sets = {name: x for name, x in every.items() if not x.all()}
+    return sets, np.where(common(sets.values()), numbers, -np.inf) if sets else numbers
 
 
-def _mask_of(attempt: Attempt) -> Array:
-    mask, sets = attempt.get("attn_mask"), attempt.sets
-    finite: Array = np.zeros(1)
-    if mask is not None and mask.dtype != bool:
-        most = float(np.finfo(np.float64).max) / 4  # as `attention` has it
-        finite = np.clip(mask, -most, most)
-    if not sets:
-        return finite
-    seen = np.logical_and.reduce(np.broadcast_arrays(*sets.values()))
-    return np.where(seen, finite, -np.inf)
+def common(sets: Iterable[Array]) -> Array:
+    """Return the pairs that are in all sets."""
+    found: Array = np.logical_and.reduce(np.broadcast_arrays(*sets))
+    return found
 
 
 #: A known difference as a function; None where the attempt cannot have it.
@@ -223,6 +219,12 @@ def relative_to(attempt: Attempt, offset: Array | None = None) -> Array:
     at = np.arange(lq)[:, None] + start[..., None, None]
     found: Array = np.arange(lk) - at
     return found
+
+
+def distances(attempt: Attempt, offset: Array | None = None) -> Array:
+    """Return the same with an axis of heads, where the items have their own."""
+    r = relative_to(attempt, offset)
+    return r[..., None, :, :] if r.ndim > 2 else r
 
 
 @quiet

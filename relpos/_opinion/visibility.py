@@ -6,7 +6,7 @@ pair is visible if it is in all sets.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import combinations, product
@@ -19,13 +19,17 @@ from relpos._opinion.attempt import (
     HIDING,
     Attempt,
     Change,
+    common,
+    distances,
     of_arguments,
-    relative_to,
     variant,
 )
 from relpos._opinion.positions import some
 from relpos._opinion.tables import tables_of
 from relpos.reference.formula import allowed
+
+#: Weights of queries that see nothing: as they are computed, or with a finite mask.
+EMPTY = ("zero", "nan", "mean", "all")
 
 
 def hides(attempt: Attempt) -> bool:
@@ -44,11 +48,31 @@ def kept_bias(attempt: Attempt) -> Any:
     return np.where(np.isneginf(mask), 0.0, mask)
 
 
+def hidden_by(attempt: Attempt, mask: Any) -> Attempt:
+    """Hide by a mask, or None, and by no other argument."""
+    return attempt.with_keywords(**{**dict.fromkeys(HIDING), "attn_mask": mask})
+
+
 def all_seen(attempt: Attempt) -> Attempt | None:
-    if not hides(attempt):
-        return None
-    changed = {**dict.fromkeys(HIDING), "attn_mask": kept_bias(attempt)}
-    return attempt.with_keywords(**changed)
+    return hidden_by(attempt, kept_bias(attempt)) if hides(attempt) else None
+
+
+def showing(
+    attempt: Attempt, sets: Iterable[Array], detail: str, *empties: str
+) -> Iterator[Attempt]:
+    """Show the pairs of all these sets, with each weight of queries that see nothing.
+
+    Without any of `EMPTY`, these queries have the weights that are computed.
+    """
+    if "log_decay" in attempt.keywords:
+        return
+    pairs, finite = common(sets), kept_bias(attempt)
+    sees = pairs.any(axis=-1)
+    mask = pairs if finite is None else np.where(pairs, finite, -np.inf)
+    made = replace(hidden_by(attempt, mask), detail=detail)
+    for empty in empties or EMPTY[:1]:
+        if empty == "zero" or (sees.any() and not sees.all()):
+            yield replace(made, empty=empty)
 
 
 def shifted(attempt: Attempt) -> Attempt | None:
@@ -87,13 +111,10 @@ def causal_where(
     """Change which relative positions causality shows; tables keep their rows."""
     if not attempt.get("is_causal") or "log_decay" in attempt.keywords:
         return None
-    mask, shown = attempt.get("attn_mask"), see(relative_to(attempt, offset))
-    shown = shown[..., None, :, :] if shown.ndim > 2 else shown
-    if mask is None or mask.dtype == bool:
-        shown = shown if mask is None else shown & mask
-    else:
-        shown = np.where(shown, mask, -np.inf)
-    return attempt.with_keywords(is_causal=None, attn_mask=shown)
+    shown = see(distances(attempt, offset))
+    mask = attempt.keywords.get("attn_mask", np.True_)
+    both = shown & mask if mask.dtype == bool else np.where(shown, mask, -np.inf)
+    return attempt.with_keywords(is_causal=None, attn_mask=both)
 
 
 def other_diagonal(attempt: Attempt) -> Iterator[Attempt]:
@@ -123,29 +144,25 @@ def causal_at(attempt: Attempt, end: bool) -> Attempt | None:
 
 def keys_left_out(attempt: Attempt) -> Iterator[Attempt]:
     count = attempt.lengths[1]
-    at, sets = np.arange(count), [*attempt.sets.values()]
-    for number in some(count) if "log_decay" not in attempt.keywords else ():
+    at, sets = np.arange(count), attempt.sets.values()
+    for number in some(count):
         for side, shown in (("last", at < count - number), ("first", at >= number)):
             rows = np.broadcast_to(shown, attempt.lengths)
             words = f"the {side} key" if number == 1 else f"the {side} {number} keys"
-            if made := with_visible(attempt, _common([*sets, rows]), "zero"):
-                yield replace(made, detail=f"{words} left out")
+            yield from showing(attempt, [*sets, rows], f"{words} left out")
 
 
 def visible_prefix(attempt: Attempt) -> Iterator[Attempt]:
-    sets = [*attempt.sets.values()]
-    if not sets or "log_decay" in attempt.keywords:
-        return
-    count, past = attempt.lengths[1], _broadcast(relative_to(attempt) <= 0)
-    for number in some(count):
+    sets, count = attempt.sets.values(), attempt.lengths[1]
+    past = distances(attempt) <= 0
+    for number in some(count) if sets else ():
         first = np.arange(count) < number
         for whom, shown in (
             ("all queries", first),
             ("all later queries", first & past),
         ):
-            pairs = _common(sets) | shown
-            if made := with_visible(attempt, pairs, "zero"):
-                yield replace(made, detail=f"the first {number} keys visible to {whom}")
+            words = f"the first {number} keys visible to {whom}"
+            yield from showing(attempt, [common(sets) | shown], words)
 
 
 def causal_untold(attempt: Attempt) -> Attempt | None:
@@ -199,51 +216,27 @@ def wider_window(step: int) -> Change:
 Changes = Callable[[Attempt], Iterator[Attempt]]
 #: A change of one set of an attempt; None where it does not apply.
 Reset = Callable[[Attempt, Array], Array | None]
-#: Weights of queries that see nothing: as they are computed, or with a finite mask.
-EMPTY = ("zero", "nan", "mean", "all")
-
-
-def with_visible(attempt: Attempt, pairs: Array, empty: str) -> Attempt | None:
-    """Show these pairs alone; queries that see nothing have other weights."""
-    some = pairs.any(axis=-1)
-    if empty != "zero" and (some.all() or not some.any()):
-        return None
-    finite = kept_bias(attempt)
-    mask = pairs if finite is None else np.where(pairs, finite, -np.inf)
-    kept = attempt.with_keywords(**dict.fromkeys(HIDING))
-    return replace(kept.with_keywords(attn_mask=mask), empty=empty)
 
 
 def changed(name: str, reset: Reset, words: str) -> Changes:
     """Change the set of one argument, or of "all" together, where there are several."""
 
     def tried(attempt: Attempt) -> Iterator[Attempt]:
-        if "log_decay" in attempt.keywords or attempt.empty != "zero":
-            return
         sets = dict(attempt.sets)
-        if not sets:
-            return
-        before = _common([*sets.values()])
-        if len(sets) > 1 and name == "all":
-            sets = {"all": before}
+        if name == "all" and len(sets) > 1:
+            sets = {"all": common(sets.values())}
         own = sets.pop(name, None)
-        found = None if own is None else reset(attempt, own)
-        if own is None or found is None or found.shape[-2:] != own.shape[-2:]:
+        if own is None or attempt.empty != "zero":
             return
-        pairs = _common([*sets.values(), found])
-        shape = np.broadcast_shapes(pairs.shape, before.shape)
-        same = bool((np.broadcast_to(pairs, shape) == before).all())
+        found = reset(attempt, own)
+        if found is None or found.shape[-2:] != own.shape[-2:]:
+            return
+        pairs = common([*sets.values(), found])
+        same = bool((pairs == common(attempt.sets.values())).all())
         detail = words.format(HIDING.get(name, "all that hides"))
-        for empty in EMPTY[same:]:
-            if made := with_visible(attempt, pairs, empty):
-                yield replace(made, detail=detail)
+        yield from showing(attempt, [pairs], detail, *EMPTY[same:])
 
     return tried
-
-
-def _common(sets: list[Array]) -> Array:
-    found: Array = np.logical_and.reduce(np.broadcast_arrays(*sets))
-    return found
 
 
 def of_each(reset: Reset, words: str, *names: str) -> list[Changes]:
@@ -254,33 +247,13 @@ def of_each(reset: Reset, words: str, *names: str) -> list[Changes]:
     return [changed(name, reset, words) for name in names or (*HIDING, "all")]
 
 
-def _is_square(x: Array) -> bool:
-    return bool(x.shape[-1] == x.shape[-2] > 1)
-
-
-def _of_keys(x: Array) -> bool:
-    """Return True if all queries see the same keys."""
-    return bool((x == x[..., :1, :]).all())
-
-
-def _broadcast(x: Array) -> Array:
-    """Add the axis of the heads to pairs of items of the batch."""
-    return x[..., None, :, :] if x.ndim > 2 else x
-
-
-def inverted(attempt: Attempt, x: Array) -> Array:
-    return ~x
-
-
-def crossed(attempt: Attempt, x: Array) -> Array | None:
-    return np.swapaxes(x, -1, -2) if _is_square(x) and not _of_keys(x) else None
-
-
-def of_pairs(combine: Callable[[Array, Array], Array]) -> Reset:
-    """Make a set of keys one of pairs: from its keys and from its queries."""
+def crossed(combine: Callable[[Array, Array], Array], of_keys: bool = True) -> Reset:
+    """Combine a set with its transpose, if all queries see the same keys, or if not."""
 
     def reset(attempt: Attempt, x: Array) -> Array | None:
-        fits = _is_square(x) and _of_keys(x)
+        is_square = x.shape[-1] == x.shape[-2] > 1
+        alike = bool((x == x[..., :1, :]).all())
+        fits = is_square and alike == of_keys
         return combine(x, np.swapaxes(x, -1, -2)) if fits else None
 
     return reset
@@ -310,12 +283,10 @@ def _roll(step: int) -> Callable[[int], Array]:
 
 def rolled() -> Iterator[Changes]:
     """Yield each roll of a set along its keys, and along its queries."""
-    for axis, step in product((-1, -2), range(1, 17)):
-        reset = with_axis(axis, _roll(step))
-        side = (
-            "keys, as where a memory is on the other side" if axis == -1 else "queries"
-        )
+    sides = {-1: "keys, as where a memory is on the other side", -2: "queries"}
+    for (axis, side), step in product(sides.items(), range(1, 17)):
         words = f"{{}} rolled by {step} {side}"
+        reset = with_axis(axis, _roll(step))
         yield from of_each(reset, words, "key_lengths", "key_ranges", "attn_mask")
 
 
@@ -360,28 +331,31 @@ def reduced(function: Callable[..., Array]) -> Reset:
 #: Changes of each set, in words with {} for its argument.
 RESETS: dict[str, tuple[Reset, str]] = {
     "visible_inverted": (
-        inverted,
+        lambda attempt, x: ~x,
         "{} inverted: keys that it hides are visible, and the others hidden",
     ),
-    "visible_transposed": (crossed, "{} transposed"),
+    "visible_transposed": (
+        crossed(lambda keys, queries: queries, of_keys=False),
+        "{} transposed",
+    ),
     "visible_of_queries": (
-        of_pairs(lambda keys, queries: queries),
+        crossed(lambda keys, queries: queries),
         "{} applied to the queries, not to the keys",
     ),
     "visible_of_both": (
-        of_pairs(np.logical_and),
+        crossed(np.logical_and),
         "{} applied to the queries too, not to the keys alone",
     ),
     "visible_of_either": (
-        of_pairs(np.logical_or),
+        crossed(np.logical_or),
         "{} of keys or queries: a pair is hidden only where it hides both",
     ),
     "visible_as_equal": (
-        of_pairs(np.equal),
+        crossed(np.equal),
         "{} of keys equal to that of queries: padding sees padding, and not the rest",
     ),
     "visible_without_own": (
-        lambda attempt, x: x & _broadcast(relative_to(attempt) != 0),
+        lambda attempt, x: x & (distances(attempt) != 0),
         "{} with the query's own key hidden too",
     ),
     "visible_reversed": (
@@ -456,12 +430,12 @@ RESETS: dict[str, tuple[Reset, str]] = {
 
 
 def _window(attempt: Attempt, sides: tuple[Any, Any], offset: Any = None) -> Array:
-    found: Array = allowed(_broadcast(relative_to(attempt, offset)), window=sides)
+    found: Array = allowed(distances(attempt, offset), window=sides)
     return found
 
 
 def beside(holds: Callable[[Array], Array]) -> Reset:
-    return lambda attempt, x: x & holds(_broadcast(relative_to(attempt)))
+    return lambda attempt, x: x & holds(distances(attempt))
 
 
 def at_offset(end: bool, where: str) -> Reset:
@@ -471,17 +445,17 @@ def at_offset(end: bool, where: str) -> Reset:
         lq, lk = attempt.lengths
         offset = np.asarray(lk - lq if end else 0)
         left, right = attempt.get("window")
-        past, future = _window(attempt, (left, None)), _window(attempt, (None, right))
-        if "future" not in where:
-            past = _window(attempt, (left, None), offset)
-        if "past" not in where:
-            future = _window(attempt, (None, right), offset)
-        return past & future
+        of_past = None if "future" in where else offset
+        of_future = None if "past" in where else offset
+        past = _window(attempt, (left, None), of_past)
+        return past & _window(attempt, (None, right), of_future)
 
     return reset
 
 
-def in_blocks(size: Callable[[int, int], int], before: bool) -> Reset:
+def in_blocks(
+    size: Callable[[int, int], int], before: bool = False, up_to_own: bool = False
+) -> Reset:
     """Make blocks of keys of a window: that of the query, or with the one before."""
 
     def reset(attempt: Attempt, x: Array) -> Array | None:
@@ -491,16 +465,8 @@ def in_blocks(size: Callable[[int, int], int], before: bool) -> Reset:
         lq, lk = attempt.lengths
         start = attempt.offset[..., None, None, None]
         blocks = (np.arange(lq)[:, None] + start) // length - np.arange(lk) // length
-        return (blocks >= 0) & (blocks <= 1) if before else blocks == 0
-
-    return reset
-
-
-def up_to_own(blocks: Reset) -> Reset:
-    def reset(attempt: Attempt, x: Array) -> Array | None:
-        found = blocks(attempt, x)
-        own = _broadcast(relative_to(attempt) <= 0)
-        return None if found is None else found & own
+        seen = (blocks >= 0) & (blocks <= int(before))
+        return seen & (distances(attempt) <= 0) if up_to_own else seen
 
     return reset
 
@@ -512,8 +478,8 @@ def dilated(step: int, longer: bool) -> Reset:
         past, future = attempt.get("window")
         factor = step if longer else 1
         sides = (past and past * factor, future and future * factor)
-        own: Array = _broadcast(relative_to(attempt)) % step == 0
-        return own & _window(attempt, sides)
+        every: Array = distances(attempt) % step == 0
+        return every & _window(attempt, sides)
 
     return reset
 
@@ -592,38 +558,29 @@ def windows() -> Iterator[Changes]:
     yield other_sides
     for side, holds in _BESIDE.items():
         text = f"{{}} with its {side} side alone, without the query's own key"
-        yield from of_each(beside(holds), text, "window")
+        yield changed("window", beside(holds), text)
     for end, words in (
         (False, "from key 0, by its row, not by its offset"),
         (True, "so that the last query is at the last key"),
     ):
         for side in ("", " in the past", " in the future"):
             text = f"{{}}{side} counted {words}"
-            yield from of_each(at_offset(end, side), text, "window")
+            yield changed("window", at_offset(end, side), text)
     for words, size in _BLOCKS.items():
         for before, more in ((False, ""), (True, " and the block before")):
-            yield from of_each(
-                in_blocks(size, before),
-                f"{{}} as blocks {words}: each query sees its block{more}",
-                "window",
-            )
+            text = f"{{}} as blocks {words}: each query sees its block{more}"
+            yield changed("window", in_blocks(size, before), text)
 
 
 def windows_with_holes() -> Iterator[Changes]:
     """Yield windows of blocks up to the own key, and of every second or third key."""
     for words, size in _BLOCKS.items():
-        yield from of_each(
-            up_to_own(in_blocks(size, before=False)),
-            f"{{}} as blocks {words}: each query sees its block, up to its own key",
-            "window",
-        )
+        text = f"{{}} as blocks {words}: each query sees its block, up to its own key"
+        yield changed("window", in_blocks(size, up_to_own=True), text)
     for step in DILATIONS:
         for longer, more in ((True, f"{step} times as long"), (False, "as long")):
-            yield from of_each(
-                dilated(step, longer),
-                f"{{}} with every key of distance {step} alone (dilated), {more}",
-                "window",
-            )
+            text = f"{{}} with every key of distance {step} alone (dilated), {more}"
+            yield changed("window", dilated(step, longer), text)
 
 
 # ---- combinations --------------------------------------------------------------------
@@ -634,14 +591,10 @@ def combined(first: str, second: str, function: Any, words: str) -> Changes:
 
     def tried(attempt: Attempt) -> Iterator[Attempt]:
         sets = dict(attempt.sets)
-        if "log_decay" in attempt.keywords or not {first, second} <= sets.keys():
-            return
-        pair = function(sets.pop(first), sets.pop(second))
-        pairs = _common([*sets.values(), pair])
-        detail = words.format(HIDING[first], HIDING[second])
-        for empty in EMPTY:
-            if made := with_visible(attempt, pairs, empty):
-                yield replace(made, detail=detail)
+        if {first, second} <= sets.keys():
+            pair = function(sets.pop(first), sets.pop(second))
+            detail = words.format(HIDING[first], HIDING[second])
+            yield from showing(attempt, [*sets.values(), pair], detail, *EMPTY)
 
     return tried
 
@@ -675,11 +628,10 @@ def added(attempt: Attempt, name: str, visible: bool) -> Attempt | None:
     number = (own if visible else ~own).astype(np.float64)
     number = number if finite is None else number + finite
     if sets:
-        number = np.where(_common([*sets.values()]), number, -np.inf)
-    kept = attempt.with_keywords(**dict.fromkeys(HIDING))
+        number = np.where(common(sets.values()), number, -np.inf)
     shows = "shows" if visible else "hides"
     detail = f"{HIDING[name]} added to the scores, as 1 where it {shows} a key, else 0"
-    return replace(kept.with_keywords(attn_mask=number), detail=detail)
+    return replace(hidden_by(attempt, number), detail=detail)
 
 
 def numbers_added() -> list[Change]:
