@@ -15,17 +15,15 @@ import numpy as np
 
 from relpos._attention.attention import DEFAULTS, attention
 from relpos._attention.fire import fire_bias
-from relpos._attention.schemes import (
-    KEYWORDS,
-    relative_global_settings,
-    transformer_xl_settings,
-)
+from relpos._attention.fire_network import NAMES, Fire, as_fire
+from relpos._attention.schemes import relative_global_settings, transformer_xl_settings
 from relpos._attention.scores import scores
 from relpos._checks import Array, as_floating, quiet
 from relpos._encodings.rotary import apply_rotary
 from relpos._hints import meant
 from relpos._opinion.arrays import as_numpy, is_tensor, largest, spread
 from relpos._opinion.kept import Kept
+from relpos._schemes import scheme_called
 from relpos._suggestions import scheme_of
 from relpos.reference.biases import rel_shift
 from relpos.reference.formula import allowed, moved_values, softmax, terms
@@ -108,7 +106,7 @@ class Attempt:
     arrangement: Callable[[Array], Array] | None = None  # of the finished results
     centred: bool = False  # compared without what is constant in a row
     rotary: Rotary | None = None
-    fire: dict[str, Any] | None = None  # the parameters of FIRE, and its bias
+    fire: tuple[Fire, Array] | None = None  # the network of FIRE, and its bias
     aim: Array | None = None  # the results to explain, for changes that are solved
     detail: str = ""  # words for the last change, in place of those of its row
     kept: Kept = field(default_factory=Kept, repr=False, compare=False)
@@ -628,18 +626,17 @@ def summed(weights: Array, values: Array) -> Array:
 
 # ---- the call of relpos --------------------------------------------------------------
 
-_FIRE = ("w1", "b1", "w2", "b2", "c", "threshold")
-#: Arguments that schemes want, and those that they take besides.
+#: Functions with arguments that `attention` does not have or want.
 _WANTED = {
-    "fire_attention": _FIRE,
-    "transformer_xl_attention": ("rel_key", "pos_bias_u", "pos_bias_v"),
-    "relative_global_attention": ("rel_key",),
+    known.call: known.operands
+    for known in map(scheme_called, ("fire", "transformer_xl", "relative_global"))
 }
 _ROTARY = [
     name
     for name in inspect.signature(apply_rotary).parameters
     if name not in ("x", "positions", "angles", "inverse", "out")
 ]
+#: Arguments that they take besides.
 _FURTHER = {"fire_attention": ("signed", "eps"), "apply_rotary": _ROTARY}
 #: Arguments of `attention` that do not change its scores, or change them at random.
 _OTHERS = ("dropout_p", "return_lse", "return_weights", "return_context", "out", "rng")
@@ -664,14 +661,17 @@ def begin(
     _check_names(function, x)
     rotary = _take_rotary(x) if function == "apply_rotary" else None
     fire = _add_fire(x) if function == "fire_attention" else None
-    if function in ("relative_global_attention", "transformer_xl_attention"):
-        x |= _settings(function, x)
+    if function == "transformer_xl_attention":
+        table = as_floating("rel_key", x["rel_key"])
+        x |= transformer_xl_settings(x["query"], x["key"], table, x)
+    elif function == "relative_global_attention":
+        x |= relative_global_settings(as_floating("rel_key", x["rel_key"]), x)
     if value is None:  # either refuses what relpos refuses
         scores(**x)
     else:
         x["value"] = as_floating("value", _plain("value", value))
         attention(**x)
-    return replace(_exact(x, view, rotary), fire=fire)
+    return replace(_exact(x, view), rotary=rotary, fire=fire)
 
 
 def _check_names(function: str, x: Mapping[str, Any]) -> None:
@@ -736,38 +736,22 @@ def _placed(x: Mapping[str, Any]) -> tuple[int, int, Any]:
     return lq, lk, 0 if offset is None else offset
 
 
-def _add_fire(x: dict[str, Any]) -> dict[str, Any]:
+def _add_fire(x: dict[str, Any]) -> tuple[Fire, Array]:
     """Replace FIRE's parameters by a floating mask, and return them and the bias."""
-    parameters = {name: x.pop(name) for name in (*_FIRE, "signed", "eps") if name in x}
+    given = {name: x.pop(name) for name in (*NAMES, "signed", "eps") if name in x}
     lq, lk, offset = _placed(x)
-    bias = fire_bias(**parameters, query_length=lq, key_length=lk, query_offset=offset)
-    mask = x.get("attn_mask")
-    if mask is None:
-        x["attn_mask"] = bias
-    elif np.asarray(mask).dtype == bool:
-        x["attn_mask"] = np.where(mask, bias, -np.inf)
-    else:
-        x["attn_mask"] = bias + mask
-    found = {name: np.asarray(parameters[name], np.float64) for name in _FIRE}
+    bias = fire_bias(**given, query_length=lq, key_length=lk, query_offset=offset)
+    mask = 0.0 if x.get("attn_mask") is None else x["attn_mask"]
+    is_bool = np.asarray(mask).dtype == bool
+    x["attn_mask"] = np.where(mask, bias, -np.inf) if is_bool else bias + mask
     known = inspect.signature(fire_bias).parameters
-    options = {n: parameters.get(n, known[n].default) for n in ("signed", "eps")}
-    found["w1"] = found["w1"].reshape(-1)
-    return {**found, **options, "bias": np.asarray(bias, np.float64)}
+    options = [given.pop(name, known[name].default) for name in ("signed", "eps")]
+    return as_fire(given, *options), np.asarray(bias, np.float64)
 
 
-def _settings(function: str, x: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keywords of `attention` that stand for those of a scheme."""
-    table = as_floating("rel_key", x["rel_key"])
-    if function == "transformer_xl_attention":
-        return transformer_xl_settings(x["query"], x["key"], table, x)
-    return relative_global_settings(table, x)
-
-
-def _exact(x: dict[str, Any], view: str, rotary: Rotary | None) -> Attempt:
+def _exact(x: dict[str, Any], view: str) -> Attempt:
     """Use float64, the scale as a number, and a key head for each query head."""
-    x = {name: array for name, array in x.items() if array is not None}
-    for name in x.keys() & {*KEYWORDS, "value"}:
-        x[name] = _float64(x[name])
+    x = {name: _float64(value) for name, value in x.items() if value is not None}
     if "scale" not in x:
         x["scale"] = 1.0 / np.sqrt(x["query"].shape[-1])
     if x.get("beyond") == "raise":
@@ -778,14 +762,10 @@ def _exact(x: dict[str, Any], view: str, rotary: Rotary | None) -> Attempt:
         for name in x.keys() & {"key", "value"}:
             x[name] = np.repeat(x[name], group, axis=-3)
     x.pop("num_threads", None)
-    return Attempt(x, view, group=group, rotary=rotary)
+    return Attempt(x, view, group=group)
 
 
 def _float64(value: Any) -> Any:
-    """Return floating arrays, and lists, in float64; hand all other values on."""
-    if isinstance(value, list):
-        value = np.asarray(value)
-    if isinstance(value, np.ndarray) and value.dtype.kind == "f":
-        array: Array = value.astype(np.float64)
-        return array
-    return value
+    """Return floating arrays in float64; hand all other values on."""
+    is_floating = isinstance(value, np.ndarray) and value.dtype.kind == "f"
+    return value.astype(np.float64) if is_floating else value

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from relpos._attention.fire_network import Fire
 from relpos._checks import quiet
 from relpos._opinion.attempt import Attempt, relative_to
 
@@ -36,42 +37,44 @@ NUMBERS: dict[str, Callable[..., Pair]] = {
     ),
     "without the division": lambda psi, c, d, i, far, j, n: (psi(d), None),
 }
-#: Other networks, in words: of hidden numbers before their relu, and of the parameters.
-NETWORKS: dict[str, Callable[[Any, dict[str, Any]], Any]] = {
-    "without its relu": lambda x, p: (x * p["w1"] + p["b1"]) @ p["w2"].T + p["b2"],
+#: Other networks, in words: functions of the normalised distance and of the parameters.
+NETWORKS: dict[str, Callable[[Any, Fire], Any]] = {
+    "without its relu": lambda x, p: _network(x, p, np.asarray),
     "without the bias of its first layer": (
-        lambda x, p: np.maximum(x * p["w1"], 0.0) @ p["w2"].T + p["b2"]
+        lambda x, p: _network(x, p._replace(b1=np.zeros(1)))
     ),
     "without the bias of its second layer": (
-        lambda x, p: np.maximum(x * p["w1"] + p["b1"], 0.0) @ p["w2"].T
+        lambda x, p: _network(x, p._replace(b2=np.zeros(1)))
     ),
-    "with tanh, not relu": lambda x, p: (
-        np.tanh(x * p["w1"] + p["b1"]) @ p["w2"].T + p["b2"]
-    ),
+    "with tanh, not relu": lambda x, p: _network(x, p, np.tanh),
 }
 
 
-def _network(x: Any, p: dict[str, Any]) -> Any:
-    return np.maximum(x * p["w1"] + p["b1"], 0.0) @ p["w2"].T + p["b2"]
+def _relu(x: Any) -> Any:
+    return np.maximum(x, 0.0)
+
+
+def _network(x: Any, p: Fire, bent: Callable[[Any], Any] = _relu) -> Any:
+    return bent(x * p.w1 + p.b1) @ p.w2.T + p.b2
 
 
 @quiet
 def other_rules(attempt: Attempt) -> list[Attempt]:
     """Compute the bias by another rule; the mask keeps what it hides and adds."""
-    p = attempt.fire
-    if p is None or attempt.offset.ndim:
+    if attempt.fire is None or attempt.offset.ndim:
         return []
+    p, own_bias = attempt.fire
     r = relative_to(attempt)
     i, j = attempt.offset + np.arange(r.shape[0])[:, None], np.arange(r.shape[1])
-    far, c = np.maximum(i, abs(p["threshold"])), abs(p["c"])
-    sign = -np.sign(r) if p["signed"] else 1.0
+    far, c = np.maximum(i, abs(p.threshold)), abs(p.c)
+    sign = -np.sign(r) if p.signed else 1.0
 
     def psi(d: Any) -> Any:
         return np.log(c * d + 1.0)
 
     def number(rule: Callable[..., Pair]) -> Any:
         over, under = rule(psi, c, np.abs(r), i, far, j, r.shape[1])
-        return sign * over / (1.0 if under is None else under + p["eps"])
+        return sign * over / (1.0 if under is None else under + p.eps)
 
     right = number(lambda psi, c, d, i, far, j, n: (psi(d), psi(far)))
     made: list[tuple[str, Any, Any]] = [
@@ -83,7 +86,7 @@ def other_rules(attempt: Attempt) -> list[Attempt]:
     for words, x, network in made:
         bias = np.moveaxis(network(x[..., None], p), -1, -3)
         if np.isfinite(bias).all():
-            mask = attempt.get("attn_mask") - p["bias"] + bias
+            mask = attempt.get("attn_mask") - own_bias + bias
             changed = attempt.with_keywords(attn_mask=mask)
             found.append(replace(changed, detail=words))
     return found
