@@ -178,6 +178,8 @@ def common(sets: Iterable[Array]) -> Array:
 
 #: A known difference as a function; None where the attempt cannot have it.
 Change = Callable[[Attempt], Attempt | None]
+#: Several changes of a kind, one after the other.
+Changes = Callable[[Attempt], Iterable[Attempt | None]]
 
 
 def variant(

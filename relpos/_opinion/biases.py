@@ -12,7 +12,7 @@ import numpy as np
 
 from relpos._biases import alibi_slopes, deberta_bucket, t5_bucket
 from relpos._checks import Array
-from relpos._opinion.attempt import Attempt
+from relpos._opinion.attempt import Attempt, Changes
 from relpos._opinion.tables import axis_of, first_of, tables_of
 
 #: Distances that published models end at, besides those of the call.
@@ -67,9 +67,7 @@ def buckets_of(settings: Buckets, r: Array) -> Array | None:
     return None
 
 
-def by_buckets(
-    rule: Callable[[Buckets, Array], Iterator[Array | None]],
-) -> Callable[[Attempt], Iterator[Attempt]]:
+def by_buckets(rule: Callable[[Buckets, Array], Iterator[Array | None]]) -> Changes:
     """Make changes of a rule that yields other buckets of relative positions."""
 
     def changes(attempt: Attempt) -> Iterator[Attempt]:
@@ -180,9 +178,7 @@ def slopes_of(attempt: Attempt) -> Slopes | None:
     return Slopes(np.atleast_2d(own), r)
 
 
-def by_slopes(
-    rule: Callable[[Slopes], Iterator[Array]],
-) -> Callable[[Attempt], Iterator[Attempt]]:
+def by_slopes(rule: Callable[[Slopes], Iterator[Array]]) -> Changes:
     """Make changes of a rule that yields other slopes, (H,), or biases, (H or 1, R)."""
 
     def changes(attempt: Attempt) -> Iterator[Attempt]:

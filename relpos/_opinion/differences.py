@@ -36,14 +36,12 @@ from relpos._opinion.attempt import (
     SINK_COLUMNS,
     SINKS,
     Attempt,
+    Change,
+    Changes,
     of_arguments,
 )
 
 # ---- the table -----------------------------------------------------------------------
-
-
-#: A change, or several of a kind.
-Form = Callable[[Attempt], Attempt | Iterator[Attempt] | None]
 
 
 class Difference(NamedTuple):
@@ -52,7 +50,7 @@ class Difference(NamedTuple):
     name: str
     kind: str  # "convention" or "mistake"
     words: str  # to follow "relpos with"
-    forms: tuple[Form, ...]  # ways to write it
+    forms: tuple[Change | Changes, ...]  # ways to write it
     views: tuple[str, ...]  # the results in which it is of this kind
     alone: bool = False  # or with a convention, and with no other mistake
     single: bool = False  # with no convention either
@@ -61,13 +59,11 @@ class Difference(NamedTuple):
         """Yield the attempt with each form of the difference that it can have."""
         for form in self.forms if attempt.view in self.views else ():
             found = form(attempt)
-            if isinstance(found, Attempt):
-                yield found
-            elif found is not None:
-                yield from found
+            several = [found] if isinstance(found, Attempt) else found or ()
+            yield from filter(None, several)
 
 
-Row = tuple[str, tuple[Form, ...], tuple[str, ...], bool, bool]
+Row = tuple[str, tuple[Change | Changes, ...], tuple[str, ...], bool, bool]
 
 
 def _rows_of(
@@ -387,8 +383,8 @@ MISTAKES: dict[str, Row] = {
     ),
     "softmax_twice": alone_in_weights(
         "the softmax twice: the weights have a second one",
-        softmaxes.again("all"),
-        softmaxes.again("visible"),
+        lambda x: replace(x, again="all"),
+        operands.where(visibility.hides, again="visible"),
     ),
     "no_softmax": alone_in_weights(
         "the softmax left out, or replaced by another function",
@@ -408,9 +404,7 @@ MISTAKES: dict[str, Row] = {
         "a bias or position term added after the softmax",
         *map(softmaxes.added_late, softmaxes.LATE),
     ),
-    "fire_rule": alone_in_weights(
-        "another rule of FIRE", lambda x: iter(fire.other_rules(x))
-    ),
+    "fire_rule": alone_in_weights("another rule of FIRE", fire.other_rules),
     "u_v_added": everywhere("u and v added to the same queries", operands.u_v_added),
     "term_multiplied": alone(
         "a bias or position term multiplied with the scores, not added",
@@ -422,7 +416,7 @@ MISTAKES: dict[str, Row] = {
         softmaxes.capped_after_mask,
     ),
     "cap_rule": alone(
-        "another rule of the cap", *softmaxes.others("cap", "the cap", CAPS)
+        "another rule of the cap", *softmaxes.others("cap", "the cap", CAPS, "softcap")
     ),
     "cap_other": single(
         "a cap of another number",
@@ -430,7 +424,7 @@ MISTAKES: dict[str, Row] = {
     ),
     "sink_rule": alone_in_weights(
         "another rule of the sinks",
-        *softmaxes.others("sink", "the sinks", [*SINKS, *SINK_COLUMNS]),
+        *softmaxes.others("sink", "the sinks", [*SINKS, *SINK_COLUMNS], "sinks"),
     ),
     "sink_untold": alone_in_weights(
         "a sink of score 0, one more in the sum, which no argument says",
@@ -497,10 +491,7 @@ MISTAKES: dict[str, Row] = {
         operands.crossed(of_queries=False),
         operands.crossed(of_queries=True),
     ),
-    "operands_normalised": alone(
-        "queries or keys normalised",
-        lambda x: iter(operands.normalised(x)),
-    ),
+    "operands_normalised": alone("queries or keys normalised", operands.normalised),
     "residual_added": _rows_of("outputs", single=True)(
         "queries, keys or values added to the results",
         *map(operands.with_residual, operands.OPERANDS),

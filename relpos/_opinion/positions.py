@@ -10,8 +10,7 @@ from itertools import product
 import numpy as np
 
 from relpos._checks import Array
-from relpos._opinion.attempt import Attempt, Change
-from relpos._opinion.rotations import Changes
+from relpos._opinion.attempt import Attempt, Change, Changes
 
 #: The most keys of which each is tried as the first of another sequence.
 EACH = 64
@@ -109,12 +108,11 @@ def keys_from_query_0(attempt: Attempt) -> Attempt | None:
 def changes(rule: Callable[[Array, Array], Iterator[tuple[Array, Array]]]) -> Changes:
     """Make changes of a rule that yields positions of queries and keys."""
 
-    def tried(attempt: Attempt) -> Iterator[Attempt]:
+    def tried(attempt: Attempt) -> Iterator[Attempt | None]:
         if (rotary := attempt.rotary) is None:
             return
         for query, key in rule(rotary.query_positions, rotary.key_positions):
-            if (found := moved(attempt, query, key)) is not None:
-                yield found
+            yield moved(attempt, query, key)
 
     return tried
 
@@ -162,16 +160,16 @@ def stretched(query: Array, key: Array) -> Iterator[tuple[Array, Array]]:
 def moved_by(whose: str) -> Changes:
     """Make changes that add each number to the positions of some."""
 
-    def tried(attempt: Attempt) -> Iterator[Attempt]:
+    def tried(attempt: Attempt) -> Iterator[Attempt | None]:
         steps = some(attempt.lengths[1] + 2) if attempt.rotary else ()
         for d in (sign * step for step in steps for sign in (1, -1)):
             rules = rules_of(whose, partial(np.add, d))
-            yield from filter(None, [placed(attempt, *rules)])
+            yield placed(attempt, *rules)
 
     return tried
 
 
-def mixed(attempt: Attempt) -> Iterator[Attempt]:
+def mixed(attempt: Attempt) -> Iterator[Attempt | None]:
     """Try rules for the queries, the cached keys and the new keys, one for each."""
     names = (
         ("at_0", "from_0", "one_later", "one_earlier", "doubled"),
@@ -181,7 +179,7 @@ def mixed(attempt: Attempt) -> Iterator[Attempt]:
     whole: Rule = np.asarray
     rules = [[whole, *(RULES[name][1] for name in row)] for row in names]
     for own in product(*rules) if attempt.cached else ():
-        yield from filter(None, [placed(attempt, *own)])
+        yield placed(attempt, *own)
 
 
 #: Differences in words, and the changes that make them.

@@ -13,13 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from relpos._checks import Array, quiet
-from relpos._opinion.attempt import Attempt, variant
+from relpos._opinion.attempt import Attempt, Changes, variant
 from relpos._opinion.rounding import stored
 from relpos._opinion.solved import solve
-
-Options = Mapping[str, Any]
-#: Changes of a kind, one after the other; none where the attempt cannot have them.
-Changes = Callable[[Attempt], Iterator[Attempt]]
 
 # ---- options of `apply_rotary` -------------------------------------------------------
 
@@ -112,7 +108,7 @@ class Sizes(NamedTuple):
 
 def _plan(attempt: Attempt) -> tuple[Plan, Sizes]:
     """Return the right plan of an attempt, and its sizes."""
-    options: Options = attempt.rotary.options if attempt.rotary else {}
+    options: Mapping[str, Any] = attempt.rotary.options if attempt.rotary else {}
     heads, dim = (attempt.get("query").shape[axis] for axis in (-3, -1))
     width, interleaved = options.get("rotary_dim") or dim, options.get("interleaved")
     sign = -1.0 if options.get("inverse") else 1.0

@@ -10,7 +10,7 @@ from itertools import product
 import numpy as np
 
 from relpos._checks import Array
-from relpos._opinion.attempt import Attempt
+from relpos._opinion.attempt import Attempt, Changes
 from relpos._opinion.positions import some
 from relpos._opinion.tables import tables_of
 from relpos._opinion.visibility import shifted
@@ -71,7 +71,7 @@ def _by_row(x: Array, keys: int, behind: bool, last: bool, flipped: bool) -> Arr
     return padded[..., :-1] if last else padded[..., 1:]
 
 
-def of_squares(skew: Callable[..., Array]) -> Callable[[Attempt], Iterator[Attempt]]:
+def of_squares(skew: Callable[..., Array]) -> Changes:
     """Make changes of a shift of as many queries as keys, with all of its flags."""
 
     def changes(attempt: Attempt) -> Iterator[Attempt]:
@@ -123,21 +123,20 @@ def reordered(attempt: Attempt, rule: Callable[[Array], Array]) -> Attempt | Non
     return ordered(attempt, rule(np.arange(attempt.lengths[1])), *operands(attempt))
 
 
-def rolled(attempt: Attempt) -> Iterator[Attempt]:
+def rolled(attempt: Attempt) -> Iterator[Attempt | None]:
     """Roll keys and values by each number but that of the cached keys."""
     keys = attempt.lengths[1]
     for step in some(keys):
         if step != keys - attempt.cached:
-            found = reordered(attempt, partial(np.roll, shift=step))
-            yield from filter(None, [found])
+            yield reordered(attempt, partial(np.roll, shift=step))
 
 
-def one_reordered(attempt: Attempt) -> Iterator[Attempt]:
+def one_reordered(attempt: Attempt) -> Iterator[Attempt | None]:
     """Roll or reverse the keys or the values alone."""
     keys = np.arange(attempt.lengths[1])
     orders = [keys[::-1], *(np.roll(keys, step) for step in some(len(keys)))]
     for name, order in product(operands(attempt), orders if len(keys) > 1 else ()):
-        yield from filter(None, [ordered(attempt, order, name)])
+        yield ordered(attempt, order, name)
 
 
 def both_reversed(attempt: Attempt) -> Attempt | None:

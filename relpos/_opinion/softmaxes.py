@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import combinations, product
 
@@ -13,12 +13,14 @@ from relpos._opinion.arrays import zeros_and_ones
 from relpos._opinion.attempt import (
     Attempt,
     Change,
+    Changes,
     logits,
     rotated,
     summed,
     values_of,
     variant,
 )
+from relpos._opinion.operands import where
 from relpos._opinion.positions import some
 from relpos._opinion.solved import TERMS
 from relpos._opinion.visibility import EMPTY, hides
@@ -58,25 +60,15 @@ def all_axes() -> list[Change]:
     return [of_axes(axes) for axes in sets if axes not in ((-1,), (-2,))]
 
 
-@variant
-def in_other_words(attempt: Attempt, of: str, what: str, rule: str) -> Attempt | None:
-    """Use a rule of `CAPS`, `NORMAL` or `SINKS` by the field that names it."""
-    wanted = {"cap": "softcap", "sink": "sinks"}.get(of)
-    if wanted and attempt.get(wanted) is None:
-        return None
-    return replace(attempt, **{of: rule}, detail=f"{what} {rule}")  # type: ignore[arg-type]
-
-
-def others(of: str, what: str, rules: Iterable[str]) -> list[Change]:
-    return [in_other_words(of, what, rule) for rule in rules if rule]
-
-
-@variant
-def again(attempt: Attempt, over: str) -> Attempt | None:
-    """Take the softmax of the weights again."""
-    if over == "visible" and not hides(attempt):
-        return None
-    return replace(attempt, again=over)
+def others(
+    of: str, what: str, rules: Iterable[str], needed: str = "query"
+) -> list[Change]:
+    """List rules of `CAPS`, `NORMAL` or `SINKS` by the field that names them."""
+    return [
+        where(lambda x: needed in x.keywords, **{of: rule}, detail=f"{what} {rule}")
+        for rule in rules
+        if rule
+    ]
 
 
 @variant
@@ -99,7 +91,7 @@ def _has(attempt: Attempt, names: tuple[str, ...]) -> bool:
     return {*names} <= attempt.keywords.keys() and not truth
 
 
-def added_late(names: tuple[str, ...]) -> Callable[[Attempt], Iterator[Attempt]]:
+def added_late(names: tuple[str, ...]) -> Changes:
     """Add terms to the weights, not to the scores."""
     words = (
         f"{_words_of(names)} added after the softmax, to the weights, not to the scores"
@@ -197,7 +189,7 @@ def _rounded(score: float) -> float:
     return short if abs(score - short) <= 1e-9 * max(1.0, abs(score)) else score
 
 
-def as_truth(inverted: bool) -> Callable[[Attempt], Iterator[Attempt]]:
+def as_truth(inverted: bool) -> Changes:
     """Take a mask of zeros and ones for truth values."""
 
     def tried(attempt: Attempt) -> Iterator[Attempt]:

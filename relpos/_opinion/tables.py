@@ -176,15 +176,14 @@ def clipped_early(attempt: Attempt) -> Attempt | None:
     return reordered(attempt, lambda t, first: np.clip(t, 1, len(t) - 2))
 
 
-def clipped_elsewhere(attempt: Attempt) -> Iterator[Attempt]:
+def clipped_elsewhere(attempt: Attempt) -> Iterator[Attempt | None]:
     """Clip at each distance below that of the table's end."""
     if "buckets" in attempt.keywords:
         return
     last = max((rows // 2 for _, rows in spans_of(attempt)), default=0)
     for most in range(1, min(last, 64)):
         clip = partial(np.clip, a_min=-most, a_max=most)
-        if (found := by_position(clip)(attempt)) is not None:
-            yield found
+        yield by_position(clip)(attempt)
 
 
 def beyond_the_table(attempt: Attempt) -> Attempt | None:
@@ -218,16 +217,15 @@ def labelled(
     return attempt.with_keywords(labels=labels, beyond=None, **placing)
 
 
-def index_wraps(attempt: Attempt) -> Iterator[Attempt]:
+def index_wraps(attempt: Attempt) -> Iterator[Attempt | None]:
     """Count rows before the first from the end, of clipped distances or of others."""
     if reaches_beyond(attempt):
-        found = labelled(attempt, lambda r, first, rows: (r - first) % rows)
-        yield from filter(None, [found])
+        yield labelled(attempt, lambda r, first, rows: (r - first) % rows)
 
     def unshifted(r: Array, first: int, rows: int) -> Array:
         return np.clip(r, first, first + rows - 1) % rows
 
-    yield from filter(None, [labelled(attempt, unshifted)])
+    yield labelled(attempt, unshifted)
 
 
 @variant
@@ -272,7 +270,7 @@ def other_rows(attempt: Attempt) -> Iterator[Attempt]:
                 yield replace(found, detail=detail)
 
 
-def one_table(attempt: Attempt) -> Iterator[Attempt]:
+def one_table(attempt: Attempt) -> Iterator[Attempt | None]:
     names = tables_of(attempt)
     rules: dict[str, Callable[[Array], Array]] = {
         "the row after the right one": lambda r: r + 1,
@@ -284,8 +282,7 @@ def one_table(attempt: Attempt) -> Iterator[Attempt]:
         for words, rule in rules.items():
             for beyond in ("clip", "zero", "wrap"):
                 found = by_position(rule, beyond, (name,))(attempt)
-                if found is not None:
-                    yield replace(found, detail=f"{words}, in {name} alone")
+                yield found and replace(found, detail=f"{words}, in {name} alone")
 
 
 def moved_rows(attempt: Attempt) -> Iterator[Attempt]:

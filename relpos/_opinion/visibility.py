@@ -19,6 +19,7 @@ from relpos._opinion.attempt import (
     HIDING,
     Attempt,
     Change,
+    Changes,
     common,
     distances,
     of_arguments,
@@ -117,14 +118,14 @@ def causal_where(
     return attempt.with_keywords(is_causal=None, attn_mask=both)
 
 
-def other_diagonal(attempt: Attempt) -> Iterator[Attempt]:
+def other_diagonal(attempt: Attempt) -> Iterator[Attempt | None]:
     """Move the triangle by two keys or more."""
     reach = max(attempt.lengths)
     for step in range(2, min(reach, 64)) if attempt.get("is_causal") else ():
         for last, side in ((step, "after"), (-step, "before")):
             made = causal_where(partial(np.greater_equal, last))(attempt)
             words = f"the last visible key {step} keys {side} each query's own"
-            yield from [replace(made, detail=words)] if made else ()
+            yield made and replace(made, detail=words)
 
 
 def other_corner(attempt: Attempt, end: bool) -> int | None:
@@ -212,8 +213,6 @@ def wider_window(step: int) -> Change:
 
 # ---- the set of an argument ---------------------------------------------------------
 
-#: Changes of a kind, one after the other.
-Changes = Callable[[Attempt], Iterator[Attempt]]
 #: A change of one set of an attempt; None where it does not apply.
 Reset = Callable[[Attempt, Array], Array | None]
 
@@ -524,7 +523,7 @@ def _words_of_side(own: Any, side: Any, name: str) -> str:
     return f"{keys} {'more' if step > 0 else 'fewer'} in the {name}"
 
 
-def other_sides(attempt: Attempt) -> Iterator[Attempt]:
+def other_sides(attempt: Attempt) -> Iterator[Attempt | None]:
     """Give a window other bounds."""
     if (own := attempt.get("window")) is None:
         return
