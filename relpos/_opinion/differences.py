@@ -522,7 +522,8 @@ MISTAKES: dict[str, Row] = {
         *layouts.fusions(),
     ),
     "heads_mapped": single(
-        "the arguments of other heads or items of the batch", *layouts.maps()
+        "the arguments of other heads or items of the batch",
+        *map(layouts.mapped, layouts.MAPPED),
     ),
     # rotary
     "rotary_one_side": everywhere(

@@ -287,12 +287,8 @@ def mapped(attempt: Attempt, names: tuple[str, ...]) -> Attempt | None:
     The arguments are rolled by each number of items and heads, and of each result the
     number that fits best is taken.
     """
-    aim, shape = (
-        attempt.aim,
-        np.broadcast_shapes(
-            attempt.get("query").shape[:-2], attempt.get("key").shape[:-2]
-        ),
-    )
+    leading = (attempt.get(name).shape[:-2] for name in ("query", "key"))
+    aim, shape = attempt.aim, np.broadcast_shapes(*leading)
     count, heads = int(np.prod(shape)), shape[-1] if shape else 1
     if aim is None or aim.shape[:-2] != shape or not 1 < count <= _MOST:
         return None
@@ -341,9 +337,8 @@ def _taken(
     heads, new = shape[-1], {}
     for name in names:
         array = np.asarray(attempt.get(name))
-        if name in _HEAD_AXIS or name in _ITEM_AXIS:
+        if (axis := {**_HEAD_AXIS, **_ITEM_AXIS}.get(name)) is not None:
             of_heads = name in _HEAD_AXIS
-            axis = _HEAD_AXIS[name] if of_heads else _ITEM_AXIS[name]
             own = index[:heads] % heads if of_heads else index[::heads] // heads
             if array.ndim < -axis or array.shape[axis] != len(own):
                 return None
@@ -390,7 +385,3 @@ def _line_of(one: str, index: Array, many: str) -> str:
         if (index == numbers // size).all():
             return f"of {one} h // {size} for {one} h"
     return f"of other {many}: of {one}s {[*map(int, index)]}"
-
-
-def maps() -> list[Change]:
-    return [mapped(names) for names in MAPPED]
