@@ -697,7 +697,8 @@ def _plain(name: str, value: Any) -> Any:
     """Return tensors as arrays; convert a tuple of labels one by one."""
     if isinstance(value, tuple) and any(map(is_tensor, value)):
         return tuple(as_numpy(name, item) for item in value)
-    known = is_tensor(value) or hasattr(value, "__array__") or isinstance(value, list)
+    is_list = isinstance(value, list) and name != "window"  # which may hold None
+    known = is_tensor(value) or hasattr(value, "__array__") or is_list
     return as_numpy(name, value) if known else value
 
 

@@ -98,7 +98,8 @@ def added_late(names: tuple[str, ...]) -> Changes:
     )
 
     def tried(attempt: Attempt) -> Iterator[Attempt]:
-        if not _has(attempt, names):
+        own = "rel_key" in names and "position_query" in attempt.keywords
+        if own or not _has(attempt, names):  # the term has the name of that query
             return
         yield replace(attempt, late=names, detail=words)
         for hiding in ("before", "after") if hides(attempt) else ():

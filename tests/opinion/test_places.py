@@ -169,6 +169,19 @@ def test_attempts_share_what_they_have_in_common(monkeypatch):
     assert counts["terms"] < counts["attempts"] / 5
 
 
+def test_nothing_fits_a_call_with_a_position_query():
+    """Its term has its own name, not that of the table."""
+    call = {"rel_key": TABLE, "position_query": Q[..., ::-1]}
+    mine = np.random.default_rng(7).standard_normal(Q.shape)
+    assert relpos.diagnose(mine, Q, K, V, **call).kind == "unknown"
+
+
+@pytest.mark.parametrize("window", [[2, 0], [None, 1]])
+def test_a_window_may_be_a_list(window):
+    mine = relpos.attention(Q, K, V, window=window)
+    assert relpos.diagnose(mine, Q, K, V, window=window).kind == "same"
+
+
 U, W = np.random.default_rng(5).standard_normal((2, H, D))
 FURTHER = {
     "scale_other": (lambda: softmax(Q @ KEYS / np.sqrt(H)), "number of heads", {}),
