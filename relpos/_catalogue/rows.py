@@ -2,8 +2,8 @@
 
 A scheme of `_schemes.SCHEMES` with a title has its row from there: it is one call with
 its operands. Schemes with inputs of their own, or of several calls, have rows here.
-Where a scheme has no backward by definition, `by_differences` compares with differences
-of the forward, on a few numbers, to 1e-10.
+The gradients of a scheme that is settings of attention are compared with those of the
+formula with these settings.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ NO_TABLES = {"sinks", "log_decay", "position_query"}
 
 SMALL = {"heads": 2, "length": 256, "dim": 64}  # errors: the reference is L x L x d
 GRADIENT_SIZE = {"heads": 2, "length": 128, "dim": 64}  # its gradients take longer
-TINY = {"heads": 2, "length": 6, "dim": 4}  # differences: four calls for each number
 LARGE = {"heads": 2, "length": 2048, "dim": 64}  # time and memory
 PAIRS = {"heads": 1, "length": 512, "dim": 64}  # the L x L x d form
 
@@ -41,10 +40,8 @@ PAIRS = {"heads": 1, "length": 512, "dim": 64}  # the L x L x d form
 ATTENTION: Limits = {np.float32: 1e-6, np.float64: 1e-14}
 ROUNDING: Limits = {np.float32: 2.0**-24, np.float64: 1e-14}
 EXACT: Limits = {np.float32: 0.0, np.float64: 0.0}
-# Gradients sum more often than outputs. Differences of five points are good to 1e-11.
+# Gradients sum more often than outputs.
 GRADIENT: Limits = {np.float32: 2e-6, np.float64: 1e-14}
-DIFFERENCES: Limits = {np.float32: 2e-6, np.float64: 1e-10}
-STEP = 2e-3  # between these points
 
 
 @dataclass(frozen=True)
@@ -57,7 +54,6 @@ class Gradients:
     relpos: Callable[..., Named]
     reference: Callable[..., Named]
     limits: Limits = field(default_factory=lambda: GRADIENT)
-    size: dict[str, int] = field(default_factory=lambda: GRADIENT_SIZE)
 
 
 @dataclass(frozen=True)
@@ -159,48 +155,14 @@ def of_attention(
         return present(context.backward(grad_out))
 
     def wanted(grad_out: Array, **inputs: Any) -> Named:
-        return present(
-            reference.attention_backward(grad_out, **inputs, **settings(inputs))
-        )
+        given = {**inputs, **settings(inputs)}
+        return present(reference.attention_backward(grad_out, **given))
 
     return Gradients(backward, wanted)
 
 
 def present(gradients: Any) -> Named:
     return {name: x for name, x in gradients._asdict().items() if x is not None}
-
-
-def by_differences(
-    backward: Callable[..., Named], function: Callable[..., Any]
-) -> Gradients:
-    """Return gradients to compare with differences of the reference `function`.
-
-    It is for schemes whose definition has no backward of its own.
-    """
-
-    def wanted(grad_out: Array, **inputs: Any) -> Named:
-        names = backward(grad_out, **inputs)
-        return {name: slopes(function, grad_out, inputs, name) for name in names}
-
-    return Gradients(backward, wanted, DIFFERENCES, TINY)
-
-
-def slopes(
-    function: Callable[..., Any], grad_out: Array, inputs: Inputs, name: str
-) -> Array:
-    """Differentiate sum(grad_out * function(**inputs)) by five-point differences."""
-    base = np.asarray(inputs[name], dtype=np.float64)
-    gradient = np.zeros(base.shape)
-    for index in np.ndindex(base.shape):
-        total = 0.0
-        for steps, weight in ((-2, 1), (-1, -8), (1, 8), (2, -1)):
-            moved = base.copy()
-            moved[index] += steps * STEP
-            total += weight * float(
-                np.sum(grad_out * function(**inputs | {name: moved}))
-            )
-        gradient[index] = total / (12 * STEP)
-    return gradient
 
 
 # ---- errors --------------------------------------------------------------------------
@@ -234,7 +196,7 @@ def gradient_errors(row: Row) -> dict[Any, float]:
     """
     if row.gradients is None:
         return {}
-    inputs = row.inputs(np.float32, **row.gradients.size)
+    inputs = row.inputs(np.float32, **GRADIENT_SIZE)
     out = row.relpos(**inputs)
     grad_out = draw(np.random.default_rng(1), np.float32, *out.shape)
     exact = cast(inputs, np.float64)
@@ -282,9 +244,8 @@ def one_call(scheme: Scheme, title: str = "", in_numpy: Any = None, **more: Any)
         else getattr(module, scheme.call)
         for module in (relpos, reference)
     )
-    gradients = of_attention(ours, lambda inputs: settings)
-    if hasattr(ours, "settings"):  # which the gradients by definition do not know
-        gradients = by_differences(gradients.relpos, theirs)
+    made = getattr(ours, "settings", lambda **inputs: settings)
+    gradients = of_attention(ours, lambda inputs: made(**inputs))
     form = in_numpy or getattr(numpy_forms, scheme.name, None)
     arguments = arguments_of(scheme.name)
     given = scheme.name, title or scheme.title, arguments, ours, form, theirs
