@@ -97,14 +97,6 @@ def by_rule(whose: str, rule: str) -> Change:
     return lambda attempt: placed(attempt, *rules)
 
 
-def keys_from_query_0(attempt: Attempt) -> Attempt | None:
-    """Begin the keys' positions where the queries' begin."""
-    if (rotary := attempt.rotary) is None:
-        return None
-    query = rotary.query_positions
-    return moved(attempt, query, query[..., :1] + np.arange(attempt.lengths[1]))
-
-
 def changes(rule: Callable[[Array, Array], Iterator[tuple[Array, Array]]]) -> Changes:
     """Make changes of a rule that yields positions of queries and keys."""
 
@@ -115,6 +107,12 @@ def changes(rule: Callable[[Array, Array], Iterator[tuple[Array, Array]]]) -> Ch
             yield moved(attempt, query, key)
 
     return tried
+
+
+@changes
+def keys_from_query_0(query: Array, key: Array) -> Iterator[tuple[Array, Array]]:
+    """Begin the keys' positions where the queries' begin."""
+    yield query, query[..., :1] + np.arange(key.shape[-1])
 
 
 def some(count: int) -> list[int]:

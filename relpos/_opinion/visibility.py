@@ -61,10 +61,7 @@ def all_seen(attempt: Attempt) -> Attempt | None:
 def showing(
     attempt: Attempt, sets: Iterable[Array], detail: str, *empties: str
 ) -> Iterator[Attempt]:
-    """Show the pairs of all these sets, with each weight of queries that see nothing.
-
-    Without any of `EMPTY`, these queries have the weights that are computed.
-    """
+    """Show the pairs of all these sets; queries that see nothing have these weights."""
     if "log_decay" in attempt.keywords:
         return
     pairs, finite = common(sets), kept_bias(attempt)
@@ -433,8 +430,8 @@ def _window(attempt: Attempt, sides: tuple[Any, Any], offset: Any = None) -> Arr
     return found
 
 
-def beside(holds: Callable[[Array], Array]) -> Reset:
-    return lambda attempt, x: x & holds(distances(attempt))
+def beside(compare: Callable[[Array, int], Any]) -> Reset:
+    return lambda attempt, x: x & compare(distances(attempt), 0)
 
 
 def at_offset(end: bool, where: str) -> Reset:
@@ -538,11 +535,6 @@ def _resized(sides: tuple[Any, Any]) -> Reset:
     return lambda attempt, x: _window(attempt, sides)
 
 
-#: Sides of a window without the query's own key.
-_BESIDE: dict[str, Callable[[Array], Array]] = {
-    "future": lambda r: r > 0,
-    "past": lambda r: r < 0,
-}
 #: Steps of a window with holes.
 DILATIONS = (2, 3, 4)
 _BLOCKS: dict[str, Callable[[int, int], int]] = {
@@ -555,9 +547,9 @@ _BLOCKS: dict[str, Callable[[int, int], int]] = {
 def windows() -> Iterator[Changes]:
     """Yield each change of the window alone."""
     yield other_sides
-    for side, holds in _BESIDE.items():
+    for side, compare in (("future", np.greater), ("past", np.less)):
         text = f"{{}} with its {side} side alone, without the query's own key"
-        yield changed("window", beside(holds), text)
+        yield changed("window", beside(compare), text)
     for end, words in (
         (False, "from key 0, by its row, not by its offset"),
         (True, "so that the last query is at the last key"),
