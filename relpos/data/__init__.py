@@ -7,25 +7,12 @@ recorded cases of the demo. `experiment` returns the results of a source tree's
 music to train on.
 """
 
+# ruff: noqa: F403  (`__all__` of each file is the list of its public names)
+
 from typing import TYPE_CHECKING
 
 from relpos._suggestions import absent as _absent, publish as _publish
-from relpos.data._facts import (
-    Bleu as Bleu,
-    Chorale as Chorale,
-    Comparison as Comparison,
-    Experiment as Experiment,
-    Family as Family,
-    Reported as Reported,
-    Slip as Slip,
-    chorales as chorales,
-    comparison as comparison,
-    experiment as experiment,
-    families as families,
-    reported as reported,
-    shaw_tables as shaw_tables,
-    slips as slips,
-)
+from relpos.data._facts import *
 
 __all__ = _publish(globals())
 

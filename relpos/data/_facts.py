@@ -14,6 +14,10 @@ from numpy.typing import NDArray
 from relpos._checks import as_choice, as_int
 from relpos._text import html_table, table_lines
 
+__all__ = ["Bleu", "Chorale", "Comparison", "Experiment", "Family", "Reported", "Slip"]
+__all__ += ["chorales", "comparison", "experiment", "families", "reported"]
+__all__ += ["shaw_tables", "slips"]
+
 tomllib.loads("all = 1")  # loads what Python 3.15 puts off to a first number
 
 Row = TypeVar("Row", bound=tuple[Any, ...])

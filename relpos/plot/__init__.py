@@ -6,39 +6,14 @@ colour scale: a colour is the same number in all of them.
 matplotlib comes with ``pip install "relpos[plot]"``.
 """
 
+# ruff: noqa: F403  (`__all__` of each file is the list of its public names)
+
 from typing import TYPE_CHECKING
 
 from relpos._suggestions import absent as _absent, publish as _publish
-from relpos.plot.lines import (
-    bias_by_distance as bias_by_distance,
-    buckets as buckets,
-    compare as compare,
-    costs_over_length as costs_over_length,
-    decay as decay,
-    length_generalisation as length_generalisation,
-    loss_curves as loss_curves,
-    plan_bars as plan_bars,
-    wavelengths as wavelengths,
-)
-from relpos.plot.pairs import (
-    attention_graph as attention_graph,
-    attention_heads as attention_heads,
-    attention_map as attention_map,
-    edges as edges,
-    relative_position_map as relative_position_map,
-    score_map as score_map,
-    score_terms as score_terms,
-    skew_steps as skew_steps,
-)
-from relpos.plot.schemes import (
-    audit as audit,
-    encoding_map as encoding_map,
-    encoding_maps as encoding_maps,
-    fingerprint as fingerprint,
-    fingerprints as fingerprints,
-    grid_bias as grid_bias,
-    rotary_wheel as rotary_wheel,
-)
+from relpos.plot.lines import *
+from relpos.plot.pairs import *
+from relpos.plot.schemes import *
 
 __all__ = _publish(globals())
 

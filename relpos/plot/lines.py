@@ -36,6 +36,9 @@ from relpos.plot.panel import (
     picture,
 )
 
+__all__ = ["bias_by_distance", "buckets", "compare", "costs_over_length", "decay"]
+__all__ += ["length_generalisation", "loss_curves", "plan_bars", "wavelengths"]
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.ticker import Formatter

@@ -58,6 +58,9 @@ from relpos.plot.panel import (
     write_numbers,
 )
 
+__all__ = ["attention_graph", "attention_heads", "attention_map", "edges"]
+__all__ += ["relative_position_map", "score_map", "score_terms", "skew_steps"]
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colors import Colormap

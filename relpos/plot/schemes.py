@@ -49,6 +49,9 @@ from relpos.plot.panel import (
     write_numbers,
 )
 
+__all__ = ["audit", "encoding_map", "encoding_maps", "fingerprint", "fingerprints"]
+__all__ += ["grid_bias", "rotary_wheel"]
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colors import Colormap
