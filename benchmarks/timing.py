@@ -10,7 +10,9 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from time import perf_counter, thread_time
+from typing import Any
 
 import numpy as np
 
@@ -50,6 +52,21 @@ SAMPLE_SECONDS = 0.004
 #: Threads that have run out of work stay awake for so long, 0.2 s by OpenMP's habit: on
 #: a core that the next work then has to share.
 AWAKE_SECONDS = 0.3
+
+
+class Rows(list[tuple[str, Callable[[], Row]]]):
+    """A plan to which rows are added, with the repeats of each."""
+
+    def __init__(self, full: bool) -> None:
+        super().__init__()
+        self.repeats = 15 if full else 5
+
+    def add(
+        self, label: str, measure: Callable[..., Row], *given: Any, **more: Any
+    ) -> None:
+        """Add the row that `measure` returns for its label and arguments."""
+        more["repeats"] = self.repeats
+        self.append((label, partial(measure, label, *given, **more)))
 
 
 def read_yardstick(arrays: Sequence[Array]) -> Yardstick:

@@ -13,17 +13,15 @@ for each query and row of its tables.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from statistics import median
 from time import perf_counter, thread_time
 from typing import Any
 
 import relpos
 from benchmarks import timing
-from benchmarks.problems import DIM, DIRECTIONS, SCHEMES, Problem
-from benchmarks.timing import Plan, Row
+from benchmarks.problems import DIRECTIONS, SCHEMES, Problem
+from benchmarks.timing import Plan, Row, Rows
 
 #: Goals: fractions of the peak of an instruction set by length.
 FRACTIONS: dict[tuple[str, str, str], dict[int, float]] = {
@@ -59,27 +57,18 @@ LONG_TABLES = ("music", "xl", "plain")
 # The one length of rows that have no table of lengths.
 LENGTH = 1024
 
-
-@dataclass(frozen=True)
-class Size:
-    length: int = LENGTH
-    heads: int = 8
-    dim: int = DIM
-    batch: int = 1
-    dtype: str = "float32"
-
-    def problem(self, name: str, direction: str) -> Problem:
-        return SCHEMES[name].build(
-            self.length,
-            self.dtype,
-            DIRECTIONS[direction],
-            self.heads,
-            batch=self.batch,
-            dim=self.dim,
-        )
-
-
 Key = tuple[str, str, str]  # way, scheme, direction
+#: A length, a dtype and further sizes of `Scheme.build`, where they are not the usual.
+Sizes = dict[str, Any]
+
+
+def built(
+    key: Key, length: int = LENGTH, dtype: str = "float32", **sizes: int
+) -> tuple[Problem, int]:
+    """Return the problem of a row, and its useful operations."""
+    way, name, direction = key
+    problem = SCHEMES[name].build(length, dtype, DIRECTIONS[direction], **sizes)
+    return problem, SCHEMES[name].flops(problem, way)
 
 
 def of_peak(
@@ -105,7 +94,7 @@ def of_peak(
 def share_row(
     label: str,
     key: Key,
-    size: Size,
+    sizes: Sizes,
     isa: str,
     target: float | None,
     repeats: int,
@@ -115,31 +104,26 @@ def share_row(
     pause: float = 0.0,
 ) -> Row:
     """Measure fractions of the peak of `threads` cores."""
-    way, name, direction = key
-    problem = size.problem(name, direction)
-    flops = SCHEMES[name].flops(problem, way)
+    problem, flops = built(key, **sizes)
+    dtype = problem.arrays["query"].dtype.name
     with timing.use_isa(isa):
-        call, error = problem.prepared(way, threads, label)
-        yardstick = timing.fma_yardstick(isa, size.dtype, threads, clock)
+        call, error = problem.prepared(key[0], threads, label)
+        yardstick = timing.fma_yardstick(isa, dtype, threads, clock)
         timed = timing.interleave([call], yardstick, repeats, clock, pause)
     return of_peak(label, timed, flops, error, target)
 
 
 def rate_row(
-    label: str,
-    works: Iterable[tuple[Key, Size]],
-    isa: str,
-    target: float,
-    repeats: int,
+    label: str, key: Key, length: int, isa: str, target: float, repeats: int
 ) -> Row:
-    """Measure the rate of the first of two works over that of the second."""
+    """Measure the rate of one head at a length over that at LONG_BASE."""
     calls, flops, errors = [], [], []
     with timing.use_isa(isa):
-        for (way, name, direction), size in works:
-            problem = size.problem(name, direction)
-            call, error = problem.prepared(way, 1, label)
+        for size in (length, LONG_BASE):
+            problem, work = built(key, size, heads=1)
+            call, error = problem.prepared(key[0], 1, label)
             calls.append(call)
-            flops.append(SCHEMES[name].flops(problem, way))
+            flops.append(work)
             errors.append(error)
         yardstick = timing.fma_yardstick(isa, "float32")
         timed = timing.interleave(calls, yardstick, repeats)
@@ -156,53 +140,41 @@ def rate_row(
     )
 
 
-class Rows:
-    """A plan to which rows are added."""
-
-    def __init__(self, full: bool) -> None:
-        self.plan: Plan = []
-        self.full = full
-
-    def add(self, label: str, measure: Callable[..., Row], *arguments: Any) -> None:
-        repeats = 15 if self.full else 5
-        self.plan.append((label, partial(measure, label, *arguments, repeats=repeats)))
-
-    def fractions(self, isa: str) -> None:
-        """Add the grid of one instruction set, each on its own peak."""
-        for key, targets in FRACTIONS.items():
-            for length, target in targets.items():
-                if self.full or length == LENGTH:
-                    label = f"{' '.join(key)} L={length} {isa}"
-                    self.add(label, share_row, key, Size(length), isa, target)
-
-    def other_sizes(self, isa: str) -> None:
-        """Add short, ragged and long sequences, other heads, float64."""
-        for name in LONG_TABLES:
-            key = "forward", name, "both"
-            for length, target in SHORT.items():
+def add_fractions(rows: Rows, isa: str, full: bool) -> None:
+    """Add the grid of one instruction set, each on its own peak."""
+    for key, targets in FRACTIONS.items():
+        for length, target in targets.items():
+            if full or length == LENGTH:
                 label = f"{' '.join(key)} L={length} {isa}"
-                self.add(label, share_row, key, Size(length), isa, target)
-            for way in ("forward", "backward"):
-                key = way, name, "both"
-                for what, (fields, less) in OTHER_SIZES.items():
-                    label = f"{' '.join(key)} {what} {isa}"
-                    target = round(FRACTIONS[key][LENGTH] - less, 2)
-                    size = Size(**fields)
-                    self.add(label, share_row, key, size, isa, target)
-                for length, target in LONG.items():
-                    works = [(key, Size(n, heads=1)) for n in (length, LONG_BASE)]
-                    label = f"{' '.join(key)} L={length} H=1 {isa}"
-                    self.add(label, rate_row, works, isa, target)
+                rows.add(label, share_row, key, {"length": length}, isa, target)
+
+
+def add_other_sizes(rows: Rows, isa: str) -> None:
+    """Add short, ragged and long sequences, other heads, float64."""
+    for name in LONG_TABLES:
+        key = "forward", name, "both"
+        for length, target in SHORT.items():
+            label = f"{' '.join(key)} L={length} {isa}"
+            rows.add(label, share_row, key, {"length": length}, isa, target)
+        for way in ("forward", "backward"):
+            key = way, name, "both"
+            for what, (sizes, less) in OTHER_SIZES.items():
+                label = f"{' '.join(key)} {what} {isa}"
+                target = round(FRACTIONS[key][LENGTH] - less, 2)
+                rows.add(label, share_row, key, sizes, isa, target)
+            for length, target in LONG.items():
+                label = f"{' '.join(key)} L={length} H=1 {isa}"
+                rows.add(label, rate_row, key, length, isa, target)
 
 
 def make_plan(isas: list[str], full: bool) -> Plan:
     """Return the rows as (label, function that measures), best kernels first."""
     rows = Rows(full)
     for isa in isas:
-        rows.fractions(isa)
+        add_fractions(rows, isa, full)
     if full:
-        rows.other_sizes(isas[0])
-    return rows.plan
+        add_other_sizes(rows, isas[0])
+    return rows
 
 
 # ---- threads ----------------------------------------------------------------------
@@ -210,14 +182,14 @@ def make_plan(isas: list[str], full: bool) -> Plan:
 #: Each of two threads over one alone, by heads of all items together.
 TWO_THREADS = {8: 0.95, 1: 0.90}
 MORE_THREADS = (4, 8, 16)
-MORE_HEADS = {1: (1, 1), 8: (1, 8), 64: (8, 8)}  # to items and heads
+MORE_HEADS = ((1, 1), (1, 8), (8, 8))  # items and heads
 PAUSE = 0.02
 
 
 def scaling_row(
     label: str,
     key: Key,
-    size: Size,
+    sizes: Sizes,
     isa: str,
     threads: int,
     pause: float,
@@ -225,7 +197,7 @@ def scaling_row(
     repeats: int,
 ) -> Row:
     """Measure the rate of each thread over that of one alone."""
-    shared = label, key, size, isa, target, repeats
+    shared = label, key, sizes, isa, target, repeats
     alone = share_row(*shared, clock=perf_counter)
     row = share_row(*shared, threads=threads, clock=perf_counter, pause=pause)
     shares = row.figures if alone.figures else []
@@ -239,31 +211,29 @@ def make_threads_plan(isas: list[str], full: bool) -> Plan:
     Threads are timed by the clock on the wall and need as many idle cores. Rows `after
     a pause` call after 20 ms without work, when the workers are asleep.
     """
-    isa, repeats = isas[0], 15 if full else 5
-    plan: Plan = []
-    cores = relpos.get_num_threads()
+    isa, rows, cores = isas[0], Rows(full), relpos.get_num_threads()
 
     def add(
         key: Key,
-        size: Size,
+        items: int,
+        heads: int,
         threads: int,
         pause: float = 0.0,
         target: float | None = None,
     ) -> None:
-        label = f"{threads} threads {' '.join(key)} BH={size.batch * size.heads}"
+        label = f"{threads} threads {' '.join(key)} BH={items * heads}"
         label += " after a pause" if pause else ""
-        arguments = label, key, size, isa, threads, pause, target, repeats
-        plan.append((label, partial(scaling_row, *arguments)))
+        sizes = {"batch": items, "heads": heads}
+        rows.add(label, scaling_row, key, sizes, isa, threads, pause, target)
 
     for heads, target in TWO_THREADS.items() if cores > 1 else ():
         for way in ("forward", "backward"):
             for name in ("music", "xl", "plain") if full else ("music",):
                 for direction in DIRECTIONS:
                     for pause in (0.0, PAUSE):
-                        key = way, name, direction
-                        add(key, Size(heads=heads), 2, pause, target)
+                        add((way, name, direction), 1, heads, 2, pause, target)
     for threads in (n for n in MORE_THREADS if n <= cores):
-        for batch, heads in MORE_HEADS.values():
+        for items, heads in MORE_HEADS:
             for way in ("forward", "backward"):
-                add((way, "music", "both"), Size(heads=heads, batch=batch), threads)
-    return plan
+                add((way, "music", "both"), items, heads, threads)
+    return rows

@@ -16,7 +16,7 @@ import relpos
 from benchmarks import timing
 from benchmarks.plain_loops import gemv_pairs, read_bits
 from benchmarks.problems import decode
-from benchmarks.timing import Array, Plan, Row
+from benchmarks.timing import Array, Plan, Row, Rows
 
 #: Time of the NumPy loop over that of relpos, by batch and keys.
 NUMPY = {(1, 1024): 1.0, (8, 8192): 1.2, (1, 65536): 1.15}
@@ -89,22 +89,16 @@ def queries_row(
 
 
 def make_plan(isas: list[str], full: bool) -> Plan:
-    isa, repeats = isas[0], 15 if full else 5
-    few = None if full else 1
-    plan: Plan = []
+    isa, few, rows = isas[0], None if full else 1, Rows(full)
     for (batch, length), target in list(NUMPY.items())[:few]:
         label = f"B={batch} Lk={length}"
-        row = partial(over_numpy_row, label, batch, length, target, isa, repeats)
-        plan.append((label, row))
+        rows.add(label, over_numpy_row, batch, length, target, isa)
     for length, most in list(PLAIN_LOOPS.items())[: few and 2]:
         for loop, limit in {"products": most, "reading": None}.items():
             label = f"plain Lk={length} over {loop}"
-            of_read = loop == "reading"
-            row = partial(plain_loop_row, label, length, of_read, limit, isa, repeats)
-            plan.append((label, row))
+            rows.add(label, plain_loop_row, length, loop == "reading", limit, isa)
     for name, with_table in {"plain": False, "music": True}.items():
         for queries, target in QUERIES.items():
             label = f"{name} Lq={queries} Lk={QUERIES_LENGTH}"
-            row = partial(queries_row, label, queries, with_table, target, isa, repeats)
-            plan.append((label, row))
-    return plan
+            rows.add(label, queries_row, queries, with_table, target, isa)
+    return rows

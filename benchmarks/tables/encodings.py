@@ -15,7 +15,7 @@ import numpy as np
 
 import relpos
 from benchmarks import timing
-from benchmarks.timing import BEST_ISA, ISAS, Array, Plan, Row
+from benchmarks.timing import BEST_ISA, ISAS, Array, Plan, Row, Rows
 from relpos import reference
 
 
@@ -65,17 +65,15 @@ def ratio_row(
 
 def make_plan(isas: list[str], full: bool) -> Plan:
     rng = np.random.default_rng(0)
-    repeats = 15 if full else 5
     length, dim = (4096, 512) if full else (1024, 256)
     scores = rng.standard_normal((4, length // 4, length // 4)).astype(np.float32)
     both = rng.standard_normal((4, length // 4, length // 2 - 1)).astype(np.float32)
     table = rng.standard_normal((length, dim)).astype(np.float32)
     positions = rng.integers(length, size=4 * length)
-    plan: Plan = []
+    rows = Rows(full)
 
     def add(label: str, *works: Callable[[], Array], **options: Any) -> None:
-        row = partial(ratio_row, label, *works, repeats=repeats, **options)
-        plan.append((label, row))
+        rows.add(label, ratio_row, *works, **options)
 
     sinusoidal = partial(relpos.sinusoidal, length, dim)
     true_table = partial(reference.sinusoidal, length, dim)
@@ -105,7 +103,7 @@ def make_plan(isas: list[str], full: bool) -> Plan:
         partial(np.take, table, positions, axis=0),
         target=1.0,
     )
-    return plan
+    return rows
 
 
 # ---- rotary -------------------------------------------------------------------------
@@ -131,11 +129,10 @@ def copy_row(
     label: str,
     x: Array,
     isa: str,
-    *,
     interleaved: bool,
     in_place: bool,
-    repeats: int,
     target: float | None,
+    repeats: int,
 ) -> Row:
     """Measure the time of a copy over that of the rotation.
 
@@ -170,29 +167,15 @@ def numpy_row(label: str, x: Array, repeats: int) -> Row:
 
 
 def make_rotary_plan(isas: list[str], full: bool) -> Plan:
-    rng = np.random.default_rng(0)
-    repeats = 15 if full else 5
+    rows, rng = Rows(full), np.random.default_rng(0)
     shape = (8, 16, 2048, 64) if full else (2, 8, 1024, 64)
     x = rng.standard_normal(shape, dtype=np.float32)
-    size = " x ".join(map(str, shape))
-    plan: Plan = []
-
-    def add(label: str, measure: Callable[..., Row], **options: object) -> None:
-        plan.append((label, partial(measure, label, **options)))
-
     for isa in reversed(ISAS):
+        target = OF_COPYING if full and isa == BEST_ISA else None
         for interleaved in (False, True):
             pairs = "interleaved" if interleaved else "halves"
             for in_place in (False, True):
-                add(
-                    f"{isa} {pairs}{', in place' if in_place else ''}",
-                    copy_row,
-                    x=x,
-                    isa=isa,
-                    interleaved=interleaved,
-                    in_place=in_place,
-                    repeats=repeats,
-                    target=OF_COPYING if full and isa == BEST_ISA else None,
-                )
-    add(f"NumPy, {size}", numpy_row, x=x, repeats=repeats)
-    return plan
+                label = f"{isa} {pairs}{', in place' if in_place else ''}"
+                rows.add(label, copy_row, x, isa, interleaved, in_place, target)
+    rows.add(f"NumPy, {' x '.join(map(str, shape))}", numpy_row, x)
+    return rows

@@ -19,7 +19,7 @@ import numpy as np
 from benchmarks import timing
 from benchmarks.problems import GRADIENT_LIMIT
 from benchmarks.tables.attention import of_peak
-from benchmarks.timing import BEST_ISA, Array, Plan, Row
+from benchmarks.timing import BEST_ISA, Array, Plan, Row, Rows
 from relpos import nn, reference
 
 SHAPES = ((8, 100, 768, 12), (4, 256, 512, 8))  # batch, length, width, heads
@@ -118,12 +118,11 @@ def layer_row(
 
 
 def make_plan(isas: list[str], full: bool) -> Plan:
-    plan: Plan = []
+    rows = Rows(full)
     for name, build in {"music": music, "shaw k=16": shaw}.items():
         for shape in SHAPES:
             for backward in (False, True):
                 way = "backward" if backward else "forward"
                 label = f"{name} {way} {shape[:3]} H={shape[3]}"
-                arguments = label, build, shape, backward, 15 if full else 5
-                plan.append((label, partial(layer_row, *arguments)))
-    return plan
+                rows.add(label, layer_row, build, shape, backward)
+    return rows

@@ -14,7 +14,7 @@ from typing import Any
 import relpos
 from benchmarks import timing
 from benchmarks.problems import SCHEMES, Problem
-from benchmarks.timing import Plan, Row
+from benchmarks.timing import Plan, Row, Rows
 
 DTYPES = "bfloat16", "float16"
 #: Time over float32's of so many queries, by batch and keys.
@@ -153,30 +153,28 @@ def rounded_row(
 
 def make_plan(isas: list[str], full: bool) -> Plan:
     """Return every row as (label, function that measures it)."""
-    isa, repeats = isas[0], 15 if full else 5
-    plan: Plan = []
+    isa, rows = isas[0], Rows(full)
     for dtype in DTYPES[: None if full else 1]:
         for (batch, length), limits in [*DECODE.items()][: None if full else 2]:
             for queries, most in limits.items():
-                label = f"{dtype} B={batch} Lq={queries} Lk={length}"
+                sizes = batch, length, queries
                 far = OVER_TORCH[queries] if length >= CACHED else None
                 for of_torch, limit in ((False, most), (True, far)):
-                    add = f"{label} over {'torch' if of_torch else 'float32'}"
-                    sizes = batch, length, queries
-                    given = add, sizes, dtype, of_torch, limit, isa, repeats
-                    plan.append((add, partial(time_row, *given)))
+                    label = f"{dtype} B={batch} Lq={queries} Lk={length}"
+                    label += f" over {'torch' if of_torch else 'float32'}"
+                    rows.add(label, time_row, sizes, dtype, of_torch, limit, isa)
         for length in LENGTHS:
             for of_torch, limit in ((False, FORWARD), (True, None)):
-                add = f"{dtype} L={length} over {'torch' if of_torch else 'float32'}"
-                given = add, (1, length, None), dtype, of_torch, limit, isa, repeats
-                plan.append((add, partial(time_row, *given)))
+                label = f"{dtype} L={length} over {'torch' if of_torch else 'float32'}"
+                sizes = 1, length, None
+                rows.add(label, time_row, sizes, dtype, of_torch, limit, isa)
         for batch in (1, 8)[: None if full else 1]:
             label = f"{dtype} B={batch} KVCache of {CACHED} tokens"
-            plan.append((label, partial(cache_row, label, batch, dtype, isa, repeats)))
+            rows.add(label, cache_row, batch, dtype, isa)
         for name in SCHEMES:
             for of_torch in (False, True)[: 2 if name == "plain" else 1]:
                 label = f"{dtype} {name} by {'torch' if of_torch else 'relpos'}"
                 goal = None if of_torch else ROUNDED[dtype]
                 row = partial(rounded_row, label, name, dtype, of_torch, goal, isa)
-                plan.append((label, row))
-    return plan
+                rows.append((label, row))
+    return rows
