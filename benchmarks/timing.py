@@ -57,9 +57,9 @@ AWAKE_SECONDS = 0.3
 class Rows(list[tuple[str, Callable[[], Row]]]):
     """A plan to which rows are added, with the repeats of each."""
 
-    def __init__(self, full: bool) -> None:
+    def __init__(self, full: bool, most: int = 15, least: int = 5) -> None:
         super().__init__()
-        self.repeats = 15 if full else 5
+        self.repeats = most if full else least
 
     def add(
         self, label: str, measure: Callable[..., Row], *given: Any, **more: Any

@@ -21,7 +21,7 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -30,7 +30,7 @@ import numpy as np
 import relpos
 from benchmarks import timing
 from benchmarks.problems import GRADIENT_LIMIT
-from relpos._catalogue.rows import ROWS, Inputs, Row, cast, draw
+from relpos._catalogue.rows import ROWS, Array, Inputs, Row, cast, draw, music_settings
 
 SIZE = {"heads": 1, "length": 4, "dim": 16}
 #: Microseconds at most.
@@ -41,10 +41,7 @@ TARGETS = {
 #: Settings of `attention` that stand for a scheme, by its function.
 SETTINGS: dict[str, Callable[[Inputs], dict[str, Any]]] = {
     "shaw_attention": lambda inputs: {},
-    "relative_global_attention": lambda inputs: {
-        "is_causal": True,
-        "min_relative_position": 1 - len(inputs["rel_key"]),
-    },
+    "relative_global_attention": music_settings,
     "transformer_xl_attention": lambda inputs: {},
 }
 OVER_ATTENTION = 5.0  # microseconds at most
@@ -77,13 +74,19 @@ def exactly(inputs: Inputs) -> Inputs:
     return cast(given, np.float64)
 
 
+def least(calls: Sequence[Callable[[], object]], repeats: int) -> Iterator[Array]:
+    """Yield the least seconds of each call, PARTS times."""
+    for _ in range(PARTS):
+        turns = [
+            [timing.seconds_of(call, CALLS) for call in calls] for _ in range(repeats)
+        ]
+        yield np.min(turns, axis=0)
+
+
 def best_row(
-    label: str, call: Callable[[], object], error: float, batches: int
+    label: str, call: Callable[[], object], error: float, repeats: int
 ) -> timing.Row:
-    best = [
-        min(timing.seconds_of(call, CALLS) for _ in range(batches))
-        for _ in range(PARTS)
-    ]
+    best = [float(seconds) for (seconds,) in least([call], repeats)]
     return timing.Row(
         label,
         "us",
@@ -96,33 +99,26 @@ def best_row(
     )
 
 
-def forward_row(label: str, row: Row, batches: int) -> timing.Row:
+def forward_row(label: str, row: Row, repeats: int) -> timing.Row:
     inputs = inputs_of(row)
     call = partial(row.relpos, **inputs)
     error = timing.check_error(call(), row.reference(**exactly(inputs)), label)
-    return best_row(label, call, error, batches)
+    return best_row(label, call, error, repeats)
 
 
-def over_attention_row(label: str, row: Row, batches: int) -> timing.Row:
+def over_attention_row(label: str, row: Row, repeats: int) -> timing.Row:
     """Measure the difference of the least times of a scheme and of `attention`."""
     inputs = inputs_of(row)
     own = partial(row.relpos, **inputs)
     plain = partial(relpos.attention, **inputs, **SETTINGS[row.scheme](inputs))
     error = timing.check_error(own(), plain().astype(np.float64), label)
-    more = []
-    for _ in range(PARTS):
-        pairs = [
-            [timing.seconds_of(call, CALLS) for call in (own, plain)]
-            for _ in range(batches)
-        ]
-        least = np.min(pairs, axis=0)
-        more.append(float(least[0] - least[1]) * 1e6)
+    more = [float(a - b) * 1e6 for a, b in least((own, plain), repeats)]
     return timing.Row(
         label, "us", more, PARTS, OVER_ATTENTION, at_most=True, error=error
     )
 
 
-def both_row(label: str, row: Row, batches: int) -> timing.Row:
+def both_row(label: str, row: Row, repeats: int) -> timing.Row:
     gradients: Any = row.gradients
     inputs = inputs_of(row)
     shape = row.relpos(**inputs).shape
@@ -134,7 +130,7 @@ def both_row(label: str, row: Row, batches: int) -> timing.Row:
         timing.check_error(got[name], wanted[name], f"{label}, {name}", limits)
         for name in wanted
     )
-    return best_row(label, call, error, batches)
+    return best_row(label, call, error, repeats)
 
 
 def ratio_row(
@@ -142,20 +138,14 @@ def ratio_row(
     calls: tuple[Callable[[], object], Callable[[], object]],
     most: float,
     error: float,
-    batches: int,
+    repeats: int,
 ) -> timing.Row:
     """Measure the least time of the first call over that of the second."""
-    found = []
-    for _ in range(PARTS):
-        pairs = [
-            [timing.seconds_of(call, CALLS) for call in calls] for _ in range(batches)
-        ]
-        least = np.min(pairs, axis=0)
-        found.append(float(least[0] / least[1]))
+    found = [float(a / b) for a, b in least(calls, repeats)]
     return timing.Row(label, "x", found, PARTS, most, at_most=True, error=error)
 
 
-def tensors_row(label: str, name: str, length: int, batches: int) -> timing.Row:
+def tensors_row(label: str, name: str, length: int, repeats: int) -> timing.Row:
     """Measure a scheme on tensors over the plain call, and this over torch's."""
     import torch
 
@@ -182,10 +172,10 @@ def tensors_row(label: str, name: str, length: int, batches: int) -> timing.Row:
     )
     error = timing.check_error(own().numpy(), exact, label)
     most = OVER_PLAIN if tables else TENSOR_LENGTHS[length]
-    return ratio_row(label, (own, other), most, error, batches)
+    return ratio_row(label, (own, other), most, error, repeats)
 
 
-def layer_row(label: str, length: int, batches: int) -> timing.Row:
+def layer_row(label: str, length: int, repeats: int) -> timing.Row:
     """Measure a layer of torch with Shaw's tables over the same without positions."""
     import torch
 
@@ -202,50 +192,37 @@ def layer_row(label: str, length: int, batches: int) -> timing.Row:
         exact = own.double()(*[x.double()] * 3)[0].numpy()
         own.float()
         error = timing.check_error(calls[0]()[0].numpy(), exact, label)
-        return ratio_row(label, calls, OVER_PLAIN, error, batches)
+        return ratio_row(label, calls, OVER_PLAIN, error, repeats)
 
 
-def import_row(label: str, batches: int) -> timing.Row:
+def import_row(label: str, repeats: int) -> timing.Row:
     """Measure the import, each in a process of its own."""
     code = (
         "import time, numpy; begin = time.process_time(); import relpos; "
         "print(time.process_time() - begin)"
     )
-    command = [sys.executable, "-c", code]
+    command, count = [sys.executable, "-c", code], max(5, repeats // 5)
     times = [
         float(subprocess.run(command, capture_output=True, check=True).stdout)
-        for _ in range(batches)
+        for _ in range(count)
     ]
     return timing.Row(
-        label, "ms", [x * 1e3 for x in times], batches, None, at_most=True, error=0.0
+        label, "ms", [x * 1e3 for x in times], count, None, at_most=True, error=0.0
     )
 
 
-def tensor_plan(batches: int) -> timing.Plan:
-    """Return the rows of tensors, where torch is installed."""
-    plan: timing.Plan = []
-    if importlib.util.find_spec("torch") is None:
-        return plan
-    for length in TENSOR_LENGTHS:
-        for name in ("plain over torch's", *TENSORS):
-            label = f"torch, L {length}, {name}"
-            plan.append((label, partial(tensors_row, label, name, length, batches)))
-        label = f"torch, L {length}, RelativeMultiheadAttention with Shaw"
-        plan.append((label, partial(layer_row, label, length, batches)))
-    return plan
-
-
 def make_plan(isas: list[str], full: bool) -> timing.Plan:
-    plan: timing.Plan = []
-    batches = 100 if full else 10
+    rows = timing.Rows(full, 100, 10)
     for row in ROWS:
-        plan.append((row.name, partial(forward_row, row.name, row, batches)))
+        rows.add(row.name, forward_row, row)
         if row.gradients is not None:
-            label = f"{row.name} and backward"
-            plan.append((label, partial(both_row, label, row, batches)))
+            rows.add(f"{row.name} and backward", both_row, row)
         if row.scheme in SETTINGS:
-            label = f"{row.name} over attention"
-            plan.append((label, partial(over_attention_row, label, row, batches)))
-    label = "import relpos"
-    plan.append((label, partial(import_row, label, max(5, batches // 5))))
-    return plan + tensor_plan(batches)
+            rows.add(f"{row.name} over attention", over_attention_row, row)
+    rows.add("import relpos", import_row)
+    for length in TENSOR_LENGTHS if importlib.util.find_spec("torch") else ():
+        for name in ("plain over torch's", *TENSORS):
+            rows.add(f"torch, L {length}, {name}", tensors_row, name, length)
+        label = f"torch, L {length}, RelativeMultiheadAttention with Shaw"
+        rows.add(label, layer_row, length)
+    return rows
