@@ -64,11 +64,6 @@ def is_long(row: Record, *schemes: str) -> bool:
     )
 
 
-def is_many(row: Record) -> bool:
-    """Many short sequences."""
-    return bool(row["shape"][0] > 8)
-
-
 GOALS = (
     Goal("any row", lambda row: True, 1.0),
     Goal(
@@ -102,5 +97,5 @@ GOALS = (
         1.4,
         ready_made=True,
     ),
-    Goal("many short sequences", is_many, 2.0),
+    Goal("many short sequences", lambda row: row["shape"][0] > 8, 2.0),
 )

@@ -78,21 +78,16 @@ def entry(peer: Peer, found: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         return about | {"skipped": text[:200]}
 
 
-@dataclass(frozen=True)
-class Ready:
-    """A peer whose result is right: its work, and the seconds of a call."""
-
-    peer: Peer
-    work: Work
-    first: float
-
-
 def checked(
     peers: Iterable[Peer], case: Problem, spec: Spec, clock: timing.Clock
-) -> tuple[list[Ready], list[dict[str, Any]]]:
-    """Return the peers that can be timed, and the error or the reason of each."""
+) -> tuple[dict[str, Work], dict[str, float], list[dict[str, Any]]]:
+    """Return works whose results are right, and the seconds of their calls, by peer.
+
+    Then of each peer its error, or the reason for which it is left out.
+    """
     wanted = exact_results(case, spec.mode, spec.threads)
-    ready: list[Ready] = []
+    works: dict[str, Work] = {}
+    seconds: dict[str, float] = {}
 
     def check(peer: Peer) -> dict[str, Any]:
         work = prepare(peer, case, spec)
@@ -104,11 +99,10 @@ def checked(
             raise Skipped(f"wrong result, error {error:.1e}")
         if first < LONG_CALL:
             first = timing.seconds_of(work, 1, clock)
-        ready.append(Ready(peer, work, first))
+        works[peer.name], seconds[peer.name] = work, first
         return {"error": error}
 
-    said = [entry(peer, partial(check, peer)) for peer in peers]
-    return ready, said
+    return works, seconds, [entry(peer, partial(check, peer)) for peer in peers]
 
 
 def amount(spec: Spec, case: Problem) -> float:
@@ -131,15 +125,15 @@ def measure(spec: Spec, budget: float) -> dict[str, Any]:
     case = problem_of(spec.scheme, spec.is_causal, spec.shape, spec.mode)
     chosen = [RELPOS, *(peer for peer in PEERS if peer.name in spec.peers)]
     clock = process_time if spec.threads == 1 else perf_counter
-    ready, said = checked(chosen, case, spec, clock)
+    works, seconds, said = checked(chosen, case, spec, clock)
     samples = timing.alternate(
-        {each.peer.name: each.work for each in ready},
+        works,
         yardstick_of(spec, case, clock),
         clock,
         budget,
         spec.threads,
-        first={each.peer.name: each.first for each in ready},
-        kinds={x.peer.name: (x.peer is RELPOS, x.peer.ready_made) for x in ready},
+        first=seconds,
+        kinds={peer.name: (peer is RELPOS, peer.ready_made) for peer in chosen},
     )
     useful = amount(spec, case)
     for about in said:

@@ -56,11 +56,6 @@ included.
 """
 
 
-def work_of(found: Any, direction: str) -> Callable[[], Any]:
-    work: Callable[[], Any] = getattr(found, DIRECTIONS[direction])
-    return work
-
-
 def in_fork(work: Callable[[], Any]) -> Any:
     """The result of a call in a copy of this process, which has its own memory."""
     read, write = os.pipe()
@@ -114,17 +109,17 @@ def measure(name: str, length: int) -> dict[str, Any]:
     for way in layer.ways:  # what is loaded with a first call
         caught(layer, way, 32).step()
     layers = {way: caught(layer, way, length) for way in layer.ways}
-    for direction in DIRECTIONS:
+    for direction, method in DIRECTIONS.items():
         row[direction] = {
-            way: {"bytes": in_fork(partial(memory_of, work_of(found, direction)))}
+            way: {"bytes": in_fork(partial(memory_of, getattr(found, method)))}
             for way, found in layers.items()
         }
     wanted = layers["eager"].step()
     for way, found in layers.items():
         check(name, way, found.step(), wanted)
     yardstick = fma_yardstick(BEST_ISA, "float32", 1, process_time)
-    for direction in DIRECTIONS:
-        works = {way: work_of(found, direction) for way, found in layers.items()}
+    for direction, method in DIRECTIONS.items():
+        works = {way: getattr(found, method) for way, found in layers.items()}
         samples = alternate(works, yardstick, process_time, BUDGET)
         for way in works:
             row[direction][way]["seconds"] = samples[way].seconds
