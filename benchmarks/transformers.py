@@ -21,7 +21,7 @@ from typing import Any
 
 from benchmarks import text
 from benchmarks.results import facts
-from benchmarks.rows import ROOT, THREAD_VARIABLES
+from benchmarks.rows import ROOT
 from benchmarks.timing import (
     BEST_ISA,
     alternate,
@@ -29,7 +29,7 @@ from benchmarks.timing import (
     in_child,
     with_memory,
 )
-from benchmarks.worker import TUNED
+from benchmarks.worker import environment
 
 LENGTHS = (512, 2048)
 DIRECTIONS = {"forward": "forward", "training": "step"}
@@ -128,12 +128,11 @@ def measure(name: str, length: int) -> dict[str, Any]:
 
 def rows(names: list[str], lengths: list[int]) -> list[dict[str, Any]]:
     """All rows, those of a model by a process of its own."""
-    environment = os.environ | TUNED | dict.fromkeys(THREAD_VARIABLES, "1")
     made = []
     for name in names:
         asked = "--rows", json.dumps([name, lengths])
         for row in in_child(
-            "benchmarks.transformers", *asked, environment=environment, folder=ROOT
+            "benchmarks.transformers", *asked, environment=environment(1), folder=ROOT
         ):
             made.append(row)
             print(text_of(row), file=sys.stderr, flush=True)

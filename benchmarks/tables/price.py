@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from time import strftime
 from typing import Any
@@ -305,15 +305,11 @@ def records(prices: Iterable[Price]) -> Iterator[dict[str, Any]]:
     for price in prices:
         with relpos.threads(1):
             row = price.measure(timing.BEST_ISA, REPEATS)
-        place = price.place
         yield {
             "label": price.label,
             "name": price.name,
             "over": price.over,
-            "way": place.way,
-            "direction": place.direction,
-            "length": place.length,
-            "heads": place.heads,
+            **asdict(price.place),
             "figure": row.figure,
             "lowest": min(row.figures, default=None),
             "highest": max(row.figures, default=None),
