@@ -273,9 +273,10 @@ def _visible(
         low = max(1 - sizes.Lq - offset, -window[0])
         high = min(length - 1 - offset, window[1])
         return (low, high) if low <= high and length else None
-    begin, end = np.moveaxis(inputs.get("key_ranges", np.array([0, sizes.Lk])), -1, 0)
+    ranges = inputs.get("key_ranges", np.array([0, sizes.Lk])).clip(0, sizes.Lk)
+    begin, end = np.moveaxis(ranges, -1, 0)
     at = np.arange(sizes.Lq) + offset[..., None]
-    low = np.maximum(np.maximum(begin, 0) - at, -window[0])
+    low = np.maximum(begin - at, -window[0])
     high = np.minimum(np.minimum(end, length[..., None]) - 1 - at, window[1])
     low, high = np.broadcast_arrays(low, high)
     seen = low <= high

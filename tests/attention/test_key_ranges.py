@@ -250,6 +250,17 @@ def test_beyond_raise_counts_ranges(rng):
         relpos.attention(q, k, v, rel_key=table, beyond="raise", key_ranges=near)
 
 
+@pytest.mark.parametrize("ends", [(0, -(2**63)), (2**63 - 1, -(2**63))])
+@pytest.mark.parametrize("term", ["rel_key", "log_decay"])
+def test_ranges_of_the_lowest_integers_show_no_key(rng, ends, term):
+    """One less than such an end is no int64."""
+    q, k, v = rng.standard_normal((3, 1, 6, 4))
+    terms = {"rel_key": {"rel_key": np.ones((5, 4)), "beyond": "raise"}}
+    terms["log_decay"] = {"log_decay": np.full((1, 6), -0.5), "query_offset": 0}
+    out = relpos.attention(q, k, v, **terms[term], key_ranges=np.tile(ends, (6, 1)))
+    assert not out.any()
+
+
 SEGMENTS = [
     ([0, 0, 1, 3, 3], None),
     ([1, 2, 2, 9], [0, 1, 1, 9, 9, 9]),
