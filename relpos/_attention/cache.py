@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -92,6 +93,10 @@ class KVCache:
         self._lengths = np.zeros((), np.int64)  # of all items, or of each
         self._start = self._lengths  # of the tokens appended last
         self._count = 0  # of these
+
+    def __copy__(self) -> Self:
+        """Copy the tokens too: each cache writes the next ones into its own memory."""
+        return copy.deepcopy(self)
 
     def __len__(self) -> int:
         return int(self._lengths.max(initial=0))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable, Iterable
 from inspect import Parameter, signature
-from typing import Any, ClassVar, ParamSpec, TypeAlias, TypeVar, cast
+from typing import Any, ClassVar, ParamSpec, Self, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -314,6 +315,13 @@ class KVCaches(Kept):
     def __init__(self) -> None:
         super().__init__()
         self._caches: dict[Any, KVCache] = {}
+
+    def __copy__(self) -> Self:
+        """Copy the tokens, for the attentions of the same model."""
+        other = object.__new__(type(self))
+        caches = {layer: copy.copy(cache) for layer, cache in self._caches.items()}
+        vars(other).update(vars(self), _caches=caches)
+        return other
 
     def __len__(self) -> int:
         return max(map(len, self._caches.values()), default=0)

@@ -192,12 +192,15 @@ def test_beams_go_on_from_their_own():
     assert_close(got[2], want, "same_formula")
 
 
-def test_a_copy_goes_its_own_way():
-    cache = relpos.KVCache()
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
+def test_a_copy_goes_its_own_way(copied):
+    cache = relpos.KVCache(8)
     cache.append(ones(1, 2, 3), ones(1, 2, 3))
-    other = copy.deepcopy(cache)
-    other.append(2 * ones(1, 1, 3), ones(1, 1, 3))
-    assert len(cache) == 2 and len(other) == 3 and (cache.key == 1).all()
+    other = copied(cache)
+    cache.append(2 * ones(1, 1, 3), ones(1, 1, 3))
+    other.append(3 * ones(1, 2, 3), ones(1, 2, 3))
+    assert cache.key[0, :, 0].tolist() == [1, 1, 2]
+    assert other.key[0, :, 0].tolist() == [1, 1, 3, 3]
 
 
 def test_what_is_appended_is_copied():

@@ -85,6 +85,18 @@ def test_caches_forget_and_change_places():
     assert repr(cache) == "<KVCaches of 6 tokens in 2 attentions>"
 
 
+def test_two_copies_go_on_with_other_tokens():
+    model, cache = blocks("shaw"), nn.KVCaches()
+    model(X[:1, :7], cache=cache)
+    other = copy.copy(cache)
+    tokens = np.concatenate([X[[0, 0], :7], X[:, 7:9]], 1)
+    want = model(tokens)
+    for at in (7, 8):
+        for item, kept in enumerate((cache, other)):
+            got = model(tokens[item : item + 1, at : at + 1], cache=kept)
+            near(got[0, 0], want[item, at])
+
+
 @pytest.mark.parametrize("position", SIZES)
 def test_segments_with_a_memory_are_parts_of_one_call(position):
     """In one block, whose attention sees the tokens themselves."""
