@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -558,9 +558,27 @@ def _check_layer(name: str, layer: object) -> Any:
     return layer
 
 
-def _call(layer: Any, x: Any, keywords: dict[str, Any]) -> Any:
-    """Call a layer, with those of the keywords that it takes."""
-    return layer(x, **{n: k for n, k in keywords.items() if n in layer.takes})
+#: Layers, and the mark of the call of each.
+_Calls: TypeAlias = list[tuple[Any, object]]
+
+
+def _call(layer: Any, x: Any, keywords: dict[str, Any], calls: _Calls) -> Any:
+    """Call a layer, with those of the keywords that it takes; add it to `calls`."""
+    out = layer(x, **{n: k for n, k in keywords.items() if n in layer.takes})
+    calls.append((layer, layer._mark))
+    return out
+
+
+def _check_last(name: str, calls: _Calls) -> None:
+    """Raise where a layer was called again, and so has forgotten the call."""
+    for layer, mark in calls:
+        if layer._mark is not mark:
+            raise RuntimeError(
+                f"{name}.backward: its {type(layer).__name__} has been called again "
+                "since, and a layer remembers its last call only; expected a layer "
+                "for each use (they may share Parameters), and each call's backward "
+                "before the next call"
+            )
 
 
 def _dtype_of(*layers: Module) -> np.dtype[Any]:
@@ -636,11 +654,13 @@ class Sequential(Module):
         """
         check_keywords("Sequential", keywords, self.takes)
         result: Any = x
+        calls: _Calls = []
         for layer in self:
-            result = _call(layer, result, keywords)
-        return self._remember(as_array("x", result))
+            result = _call(layer, result, keywords, calls)
+        return self._remember(as_array("x", result), calls)
 
-    def _backward(self, grad: Array) -> Any:
+    def _backward(self, grad: Array, calls: Any) -> Any:
+        _check_last("Sequential", calls)
         for layer in reversed([*self]):
             grad = layer.backward(grad)
         return grad
@@ -739,8 +759,10 @@ class Residual(Module):
         """
         check_keywords("Residual", keywords, self.takes)
         array = as_floating("x", x)
-        normed = self.norm(array) if self.norm and self.pre_norm else array
-        branch = self.dropout(_call(self.layer, normed, keywords))
+        calls: _Calls = []
+        before = self.norm and self.pre_norm
+        normed = _call(self.norm, array, {}, calls) if before else array
+        branch = self.dropout(_call(self.layer, normed, keywords, calls))
         if branch.shape != array.shape[array.ndim - branch.ndim :]:
             raise ValueError(
                 f"x: got shape {array.shape}, of which the layer makes {branch.shape}; "
@@ -748,10 +770,11 @@ class Residual(Module):
             )
         out = array + branch
         if self.norm and not self.pre_norm:
-            out = self.norm(out)
-        return self._remember(out, branch.ndim)
+            out = _call(self.norm, out, {}, calls)
+        return self._remember(out, branch.ndim, calls)
 
-    def _backward(self, grad: Array, ndim: Any) -> Any:
+    def _backward(self, grad: Array, ndim: Any, calls: Any) -> Any:
+        _check_last("Residual", calls)
         if self.norm and not self.pre_norm:
             grad = self.norm.backward(grad)
         first = tuple(range(grad.ndim - ndim))  # along which the branch was repeated

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from inspect import cleandoc
 from textwrap import indent
 from types import FunctionType, SimpleNamespace
@@ -219,6 +220,7 @@ class Module:
     _rng: np.random.Generator
     _settings: dict[str, object] | None = None
     _last_call: tuple[tuple[int, ...], tuple[Any, ...]] | None = None
+    _mark: object = None  # of the last call alone
     _went_back: bool = False  # whether the last call had its backward
 
     def __init_subclass__(cls, **keywords: Any) -> None:
@@ -230,7 +232,7 @@ class Module:
         for name in ("__init__", "__call__", "backward"):
             function = vars(cls).get(name)
             if isinstance(function, FunctionType):
-                once = opened(function) if name == "__call__" else function
+                once = _marked(opened(function)) if name == "__call__" else function
                 setattr(cls, name, whole(once))
 
     def __repr__(self) -> str:
@@ -470,6 +472,17 @@ class Module:
         check_shape("grad_out", grad, grad.shape == shape, wanted)
         put(self, "_went_back", True)
         return grad.astype(self.dtype, copy=False), *saved
+
+
+def _marked(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Make each call of a layer set a `_mark` of its own, by which others know it."""
+
+    @functools.wraps(function)
+    def call(self: Module, *args: Any, **keywords: Any) -> Any:
+        put(self, "_mark", object())
+        return function(self, *args, **keywords)
+
+    return call
 
 
 def _members(name: str, value: object) -> Iterator[tuple[str, Parameter | Module]]:

@@ -204,6 +204,57 @@ def test_gradients_add_up():
     assert np.array_equal(layer.weight.grad, 2 * once)
 
 
+def chain(relu, again):
+    first, last = (nn.Linear(4, 4, rng=seed) for seed in (0, 1))
+    return nn.Sequential(first, relu, last, again)
+
+
+class Own(nn.Module):
+    """A user's layer of a layer."""
+
+    def __init__(self):
+        self.relu = nn.ReLU()
+
+    def __call__(self, x):
+        return self.relu(x)
+
+    def backward(self, grad_out):
+        return self.relu.backward(grad_out)
+
+
+RELU, OWN, NORM = nn.ReLU(), Own(), nn.LayerNorm(4)
+AGAIN = {
+    "ReLU": chain(RELU, RELU),
+    "Own": chain(OWN, nn.Residual(OWN)),
+    "LayerNorm": nn.Residual(NORM, NORM),
+    "GELU": nn.Residual(nn.Sequential(gelu := nn.GELU(), nn.Residual(gelu))),
+}
+
+
+@pytest.mark.parametrize("name", AGAIN)
+def test_a_layer_in_two_places_has_no_backward(name):
+    model, x = AGAIN[name], np.ones((3, 4), "float32")
+    pattern = rf"backward: its {name} has been called again since"
+    out = model(x)
+    with pytest.raises(RuntimeError, match=pattern):
+        model.backward(out)
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_a_layer_called_by_itself_forgets_the_call_of_the_model():
+    model, x = chain(nn.ReLU(), Own()), np.ones((3, 4), "float32")
+    out = model(x)
+    want = model.backward(out)
+    copied = pickle.loads(pickle.dumps(model))
+    with pytest.raises(ValueError, match=r"^x: "):
+        model[0](x[:, :3])  # changes nothing
+    model[3](x)
+    with pytest.raises(RuntimeError, match="its Own has been called again"):
+        model.backward(out)
+    assert np.array_equal(copied.backward(out), want)
+    assert np.array_equal(model.backward(model(x)), want)
+
+
 def test_the_engine_s_matrix_product_is_what_linear_uses():
     x = np.random.default_rng(0).standard_normal((5, 7, 33)).astype("float32")
     layer = nn.Linear(33, 9, rng=0)
