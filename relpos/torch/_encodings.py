@@ -13,7 +13,6 @@ from torch import Tensor
 import relpos
 from relpos._twins import TENSORS, twin
 from relpos.torch._functions import TensorFunction, counted, gradients_of
-from relpos.torch._tensors import result_dtype
 from relpos.torch._tracing import constant_result
 
 __all__ = ["apply_rotary", "axial_angles", "conv_encoding", "learned"]
@@ -196,7 +195,6 @@ _ROTARY = TensorFunction(
     lambda values: values["x"].shape,
     _rotate_back,
     gradients="x inv_freq angles",
-    dtype=lambda values: result_dtype([values["x"]]),
     leads={"x": 0, "positions": 1, "angles": 0, "magnitude": 0},
     linear="x",
     short="x",

@@ -25,6 +25,7 @@ from relpos.torch._tensors import (
     in_tensor_words,
     result_dtype,
     tensor_of,
+    under_autocast,
 )
 from relpos.torch._tracing import (
     apply,
@@ -56,8 +57,8 @@ class TensorFunction:
         Called with the result's gradient, and what `forward` was; returns gradients by
         operand.
     dtype : callable or torch.dtype, optional
-        Of the result, from the same mapping as `shape`; default that to which the
-        operands that have gradients promote.
+        Of the result, from the same mapping as `shape`, under autocast as well; default
+        that of `short`, or to which the operands that have gradients promote.
     leads : mapping, optional
         Operands that may have a leading axis, so that one call does what a loop over
         that axis does: operand -> axes that it lacks, compared with the first of them.
@@ -92,6 +93,7 @@ class TensorFunction:
         self.leads = dict(leads or {})
         self.linear = linear
         self.short = short
+        self._typed = self.gradients if short is None else [short]
         tensors = [
             f"Tensor{'?' * part.endswith('?')} {part.rstrip('?')}"
             for part in operands.split()
@@ -99,7 +101,11 @@ class TensorFunction:
         self._define(", ".join([*tensors, *([settings] if settings else [])]))
 
     def __call__(self, **values: Any) -> Tensor:
-        """Return the result; every operand and setting is given by name."""
+        """Return the result; every operand and setting is given by name.
+
+        Its conversion to the dtype of autocast is outside of the operator, which a
+        compiled program calls without autocast.
+        """
         for name in self.operands:
             value = values[name]
             if value is None:
@@ -111,6 +117,17 @@ class TensorFunction:
                     f"{name}: requires a gradient, which {self.name} does not have; "
                     f"expected a tensor without ({name}.detach())"
                 )
+        if self.dtype is not None or not torch.is_autocast_enabled("cpu"):
+            return self._call(values)
+        plain = result_dtype(values[name] for name in self._typed)
+        dtype = under_autocast(plain)
+        if dtype != plain and plain.itemsize == 2:  # it would be rounded twice
+            for name in self._typed:
+                if values[name] is not None and values[name].dtype is plain:
+                    values[name] = values[name].float()
+        return self._call(values).to(dtype)
+
+    def _call(self, values: Values) -> Tensor:
         args = [values[name] for name in (*self.operands, *self.settings)]
         if is_traced([x for x in args[: len(self.operands)] if x is not None]):
             check_padded(dict(zip(self.operands, args, strict=False)))
@@ -178,7 +195,7 @@ class TensorFunction:
             return self.dtype
         if self.dtype is not None:
             return self.dtype(values)
-        return result_dtype(values[name] for name in self.gradients)
+        return result_dtype(values[name] for name in self._typed)
 
     # ---- derivatives ----------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from relpos._foreign import module_of
 from relpos._twins import TENSORS, twin
 from relpos.torch._attention import AttentionOutput, attention, compute
 from relpos.torch._functions import check_tensors
-from relpos.torch._tensors import result_dtype
+from relpos.torch._tensors import result_dtype, under_autocast
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -484,4 +484,4 @@ def merge_attention(
     share_a, share_b = share_a / total, share_b / total
     out = share_a[..., None] * out_a + share_b[..., None] * out_b
     wide = torch.promote_types(lse_a.dtype, lse_b.dtype)
-    return out.to(result_dtype([out_a, out_b])), lse.to(wide)
+    return out.to(under_autocast(result_dtype([out_a, out_b]))), lse.to(wide)

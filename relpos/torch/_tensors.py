@@ -201,7 +201,7 @@ def tensor_of(array: Array, dtype: torch.dtype | None = None) -> torch.Tensor:
 
 
 def result_dtype(tensors: Iterable[object]) -> torch.dtype:
-    """Return the dtype of a result: that of the floating tensors, or float32."""
+    """Return the dtype of a result outside of autocast, float32 if none is floating."""
     common: torch.dtype | None = None
     for tensor in tensors:
         if isinstance(tensor, torch.Tensor) and tensor.dtype.is_floating_point:
@@ -210,7 +210,7 @@ def result_dtype(tensors: Iterable[object]) -> torch.dtype:
                 common = dtype
             elif common is not dtype:
                 common = torch.promote_types(common, dtype)
-    return torch.float32 if common is None else under_autocast(common)
+    return torch.float32 if common is None else common
 
 
 def attention_dtype(tokens: Iterable[torch.Tensor], wide: bool) -> torch.dtype:

@@ -21,7 +21,12 @@ from torch_attention import CALLS, tensors_of  # noqa: E402
 from torch_calls import calls  # noqa: E402
 
 import relpos.torch  # noqa: E402
-from relpos.torch._tensors import array_of, result_dtype, tensor_of  # noqa: E402
+from relpos.torch._tensors import (  # noqa: E402
+    array_of,
+    result_dtype,
+    tensor_of,
+    under_autocast,
+)
 
 F16, B16, F32, F64 = torch.float16, torch.bfloat16, torch.float32, torch.float64
 
@@ -94,10 +99,10 @@ def test_a_tensor_is_a_view():
 
 
 @pytest.mark.parametrize(
-    "dtypes, plain, under_autocast",
+    "dtypes, plain, autocast",
     [
-        ([], F32, F32),
-        ([torch.int64], F32, F32),
+        ([], F32, B16),
+        ([torch.int64], F32, B16),
         ([F32], F32, B16),
         ([F16], F16, B16),
         ([B16, B16], B16, B16),
@@ -106,11 +111,12 @@ def test_a_tensor_is_a_view():
         ([F32, F64], F64, F64),
     ],
 )
-def test_the_dtype_of_a_result(dtypes, plain, under_autocast):
+def test_the_dtype_of_a_result(dtypes, plain, autocast):
     tensors = [None, 2.0, *(torch.ones(2, dtype=dtype) for dtype in dtypes)]
-    assert result_dtype(tensors) == plain
+    assert under_autocast(result_dtype(tensors)) == plain
     with torch.autocast("cpu", torch.bfloat16):
-        assert result_dtype(tensors) == under_autocast
+        assert result_dtype(tensors) == plain
+        assert under_autocast(plain) == autocast
 
 
 def test_relpos_never_imports_torch():

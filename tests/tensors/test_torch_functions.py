@@ -370,6 +370,42 @@ def _hold(compiled, labels):
             close(traced[label][name].grad, eager[label][name].grad)
 
 
+@pytest.mark.parametrize("name", sorted({call.name for call in SMOOTH.values()}))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_compiled_is_eager_under_autocast(name, dtype):
+    """Around the compiled call, and inside of it; the backward is outside."""
+    call = next(call for call in SMOOTH.values() if call.name == name)
+
+    def inside(inputs):
+        with torch.autocast("cpu", torch.bfloat16):
+            return run(call, inputs)
+
+    def around(inputs):
+        with torch.autocast("cpu", torch.bfloat16):
+            return traced(inputs)
+
+    traced = torch.compile(
+        lambda inputs: run(call, inputs), backend="aot_eager", fullgraph=True
+    )
+    within = torch.compile(inside, backend="aot_eager", fullgraph=True)
+    single = {
+        n: x.detach().float() if x.is_floating_point() else x
+        for n, x in call.tensors(dtype).items()
+    }
+    want = run(call, single).to(torch.bfloat16)  # rounded once
+    grad = torch.randn(want.shape).to(torch.bfloat16)
+    gradients = []
+    for function in inside, around, within:
+        inputs = call.tensors(dtype)
+        out = function(inputs)
+        assert out.dtype == torch.bfloat16 and torch.equal(out, want)
+        out.backward(grad)
+        gradients.append([inputs[name].grad for name in call.wanted])
+        assert {x.dtype for x in gradients[-1]} == {dtype}
+    for found in gradients[1:]:
+        assert all(map(torch.equal, found, gradients[0]))
+
+
 @pytest.mark.parametrize("label", ["rotary", "conv", "t5", "sinusoidal"])
 def test_vmap_while_compiling(label):
     tensors = CALLS[label].tensors(grad=False)
