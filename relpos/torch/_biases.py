@@ -14,7 +14,7 @@ from relpos._attention.fire_network import NAMES
 from relpos._checks import POSITION_LIMIT, as_int
 from relpos._twins import TENSORS, twin
 from relpos.torch._functions import TensorFunction, gradients_of
-from relpos.torch._tensors import in_tensor_words
+from relpos.torch._tensors import check_float_dtype, in_tensor_words
 from relpos.torch._tracing import constant_result
 
 __all__ = ["alibi_bias", "alibi_slopes", "deberta_bucket", "fire_bias"]
@@ -54,6 +54,7 @@ def alibi_slopes(
     >>> relpos.torch.alibi_slopes(3).tolist()
     [0.0625, 0.00390625, 0.25]
     """
+    check_float_dtype("dtype", dtype)
     slopes = relpos.alibi_slopes(num_heads, max_exponent=max_exponent, dtype=np.float64)
     return torch.from_numpy(slopes).to(dtype)
 

@@ -13,6 +13,7 @@ from torch import Tensor
 import relpos
 from relpos._twins import TENSORS, twin
 from relpos.torch._functions import TensorFunction, counted, gradients_of
+from relpos.torch._tensors import check_float_dtype
 from relpos.torch._tracing import constant_result
 
 __all__ = ["apply_rotary", "axial_angles", "conv_encoding", "learned"]
@@ -74,6 +75,7 @@ def sinusoidal(
            [ 0.84,  0.54,  0.01,  1.  ],
            [ 0.91, -0.42,  0.02,  1.  ]], dtype=float32)
     """
+    check_float_dtype("dtype", dtype)
     positions = counted(positions, inv_freq)
     return _SINUSOIDAL(**locals())
 

@@ -25,7 +25,7 @@ from relpos._foreign import module_of
 from relpos._twins import TENSORS, twin
 from relpos.torch._attention import AttentionOutput, attention, compute
 from relpos.torch._functions import check_tensors
-from relpos.torch._tensors import result_dtype, under_autocast
+from relpos.torch._tensors import check_float_dtype, result_dtype, under_autocast
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -464,11 +464,7 @@ def merge_attention(
     parts = {"out_a": out_a, "lse_a": lse_a, "out_b": out_b, "lse_b": lse_b}
     for name, part in parts.items():
         check_tensors(**{name: part})
-        if not part.is_floating_point():
-            raise TypeError(
-                f"{name}: got a tensor of dtype {part.dtype}; expected bfloat16, "
-                "float16, float32 or float64"
-            )
+        check_float_dtype(name, part.dtype, "a tensor of dtype ")
     check_parts(parts)
     common = torch.float32
     for part in parts.values():

@@ -123,10 +123,7 @@ def check_tensor(name: str, tensor: torch.Tensor) -> None:
             "vectorize=True); expected those of torch.func: jacrev, or vmap of vjp"
         )
     if tensor.dtype.itemsize == 1 and tensor.dtype.is_floating_point:
-        raise TypeError(
-            f"{name}: got a tensor of {tensor.dtype}; expected bfloat16, float16, "
-            "float32 or float64"
-        )
+        check_float_dtype(name, tensor.dtype, "a tensor of ")
 
 
 def check_padded(tensors: Mapping[str, object]) -> None:
@@ -170,6 +167,14 @@ def _about_tensors(words: str, tensors: Mapping[str, object]) -> str:
     tensor = tensors.get(words.partition(":")[0])
     dtype = tensor.dtype if isinstance(tensor, torch.Tensor) else r"torch.\1"
     return _DTYPE.sub(f"got a tensor of dtype {dtype}", words)
+
+
+def check_float_dtype(name: str, dtype: object, got: str = "") -> None:
+    """Raise unless a dtype is one of those that numbers have here."""
+    if dtype not in (*_WIDENED, torch.float32, torch.float64):
+        raise TypeError(
+            f"{name}: got {got}{dtype}; expected bfloat16, float16, float32 or float64"
+        )
 
 
 def check_devices(tensors: Mapping[str, object]) -> None:

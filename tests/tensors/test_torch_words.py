@@ -71,6 +71,20 @@ def test_integer_arguments_name_the_dtype_that_came(name, dtype):
     assert words.startswith(f"{name}: got a tensor of dtype {dtype}; expected int")
 
 
+@pytest.mark.parametrize("dtype", (torch.int64, torch.float8_e5m2, "half", None))
+def test_dtypes_of_results(dtype):
+    want = f"dtype: got {dtype}; {FLOATS}"
+    assert error_of(lambda dtype: rt.sinusoidal(3, 4, dtype=dtype), dtype) == want
+    assert error_of(lambda dtype: rt.alibi_slopes(8, dtype=dtype), dtype) == want
+
+
+def test_an_encoding_is_not_added_to_integers():
+    words = error_of(
+        rt.nn.SinusoidalEncoding(4), torch.ones(1, 2, 4, dtype=torch.int64)
+    )
+    assert words.startswith("x: got a tensor of dtype torch.int64; expected bfloat16,")
+
+
 @pytest.mark.parametrize("kind", ("int64", "bool", "complex64", "nested"))
 def test_merged_parts(kind):
     tensor, wanted = TENSORS[kind]

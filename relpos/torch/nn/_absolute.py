@@ -14,6 +14,7 @@ from relpos._encodings.absolute import MAX_DIM
 from relpos._twins import twin
 from relpos.nn._inputs import as_settings, as_size, check_length
 from relpos.nn.absolute import OTHER_NAMES
+from relpos.torch._tensors import check_float_dtype
 from relpos.torch.nn._layer import Layer, as_zero_one, check_shape
 
 __all__ = ["ConvPositionEmbedding", "DynamicPositionBias"]
@@ -129,6 +130,7 @@ class SinusoidalEncoding(Layer):
             The sum.
         """
         check_shape("x", x, ("batch", "seq", self.embed_size))
+        check_float_dtype("x", x.dtype, "a tensor of dtype ")
         length = x.shape[1]
         check_length(length, self.max_len)
         positions = torch.arange(length, device=x.device)
