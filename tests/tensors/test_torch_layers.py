@@ -215,6 +215,18 @@ def test_wrong_calls_are_named(label, change, words):
         module(**call)
 
 
+@pytest.mark.parametrize("fullgraph", [False, True])
+def test_no_mask_is_not_causal_when_compiled(fullgraph):
+    torch.compiler.reset()
+    module = relpos.torch.nn.RelPartialLearnableMultiHeadAttn(2, 8, 4, 0.0).eval()
+    w, r = torch.randn(4, 1, 8), torch.randn(7, 8)
+    compiled = torch.compile(module, backend="aot_eager", fullgraph=fullgraph)
+    near(compiled(w, r), module(w, r).detach(), "float32")
+    with pytest.raises(Exception, match=r"r: got 4 rows for Lq = 4 .* at least 7"):
+        compiled(w, r[:4])
+    torch.compiler.reset()
+
+
 @pytest.mark.parametrize(
     "label", ["learned", "conv_of_tokens", "conformer_cache", "xl"]
 )

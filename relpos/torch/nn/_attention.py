@@ -381,9 +381,9 @@ def _read_hidden(mask: Any, length: int, total: int, batch: int) -> Tensor | Non
 
 def _is_causal(hidden: Tensor | None, length: int, total: int, rows: int) -> bool:
     """Tell whether every future key is hidden; r has to have rows for the others."""
-    if hidden is None and not torch.compiler.is_compiling():
+    if hidden is None:
         causal = length <= 1  # then no key is in the future
-    elif hidden is None or not has_values(hidden):
+    elif not has_values(hidden):
         causal = rows < total + length - 1
     else:
         pairs = torch.ones(length, total, dtype=torch.bool, device=hidden.device)
