@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+import subprocess
+import sys
 import warnings
 from types import SimpleNamespace
 
@@ -240,6 +242,23 @@ def test_replaced_models_are_saved_and_copied():
     kinds = [type(one.get_submodule(names[0])) for one in (model, loaded, twin)]
     assert kinds[0] is kinds[1] is kinds[2]
     assert issubclass(kinds[0], DisentangledSelfAttention)
+
+
+def test_a_saved_model_runs_in_a_process_that_only_loads_it(tmp_path):
+    model, _ = replaced("t5")
+    inputs = torch.tensor([[3, 1, 4, 2]])
+    call = {"input_ids": inputs, "decoder_input_ids": inputs}
+    with torch.no_grad():
+        want = model.eval()(**call).last_hidden_state
+    torch.save((model, call, want), tmp_path / "model.pt")
+    code = (
+        "import sys, torch\n"
+        "model, call, want = torch.load(sys.argv[1], weights_only=False)\n"
+        "with torch.no_grad():\n"
+        "    assert torch.equal(model(**call).last_hidden_state, want)\n"
+    )
+    command = [sys.executable, "-c", code, tmp_path / "model.pt"]
+    subprocess.run(command, check=True)
 
 
 #: A class of each former file of classes, by the file's name.

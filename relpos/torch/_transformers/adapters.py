@@ -43,9 +43,13 @@ def _replaces(*names: str) -> Callable[[Adapter], Adapter]:
 
 
 def __getattr__(name: str) -> Any:
-    """Make the class that replaces one of transformers; pickles ask for it by name."""
+    """Make the class that replaces one of transformers; pickles ask for it by name.
+
+    Its modules ask the registry, in a process as well that only unpickles them.
+    """
     if name not in _ADAPTERS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    register()
     home, adapter = _ADAPTERS[name]
     original = getattr(import_module(home), name)
     members = {"__module__": __name__, "__doc__": adapter.__doc__}
