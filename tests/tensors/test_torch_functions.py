@@ -115,6 +115,37 @@ def test_autocast_and_the_number_of_threads(monkeypatch):
     assert numbers == [before, before, 3]
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_gradients_under_autocast_have_the_precision_of_their_tensors(dtype):
+    """Whichever other operands are trained."""
+    x = torch.randn(4, 8, dtype=dtype)
+    weight, bias, frequencies = torch.randn(8, 3), torch.randn(8), torch.rand(4)
+    grad = torch.randn(4, 8).to(torch.bfloat16)
+    functions = (
+        (relpos.torch.apply_rotary, {"inv_freq": frequencies}),
+        (relpos.torch.conv_encoding, {"weight": weight, "bias": bias}),
+    )
+    for function, others in functions:
+        leaf = x.clone().requires_grad_()
+        with torch.autocast("cpu", torch.bfloat16):
+            out = function(leaf, **others)
+        out.backward(grad)
+        single = x.float().clone().requires_grad_()
+        function(single, **others).backward(grad.float())
+        assert not torch.equal(single.grad, single.grad.bfloat16().float())
+        assert leaf.grad.dtype == dtype
+        assert torch.equal(leaf.grad, single.grad.to(dtype))
+        leaf.grad = None
+        for other in others.values():
+            other.requires_grad_()
+        with torch.autocast("cpu", torch.bfloat16):
+            out = function(leaf, **others)
+        out.backward(grad)
+        torch.testing.assert_close(
+            leaf.grad, single.grad.to(dtype), rtol=1e-3, atol=1e-5
+        )
+
+
 def test_any_layout(smooth):
     tensors = smooth.tensors(grad=False)
     want = run(smooth, tensors)
