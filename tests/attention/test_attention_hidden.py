@@ -220,7 +220,7 @@ def test_a_poisoned_query_without_a_gradient_passes_nothing_back(
 def test_a_poisoned_row_passes_nothing_back_to_keys_hidden_from_it(
     isa, way, dtype, lq, lk, kind, which
 ):
-    """A NaN in a query, or in a key, reaches the gradients of the keys of its rows only."""
+    """A NaN in a query, or in a key, reaches the gradients of keys of its rows only."""
     rng = np.random.default_rng(8)
     hidden, visible = hiding(way, lq, lk, rng)
     inputs = [x.astype(dtype) for x in qkv(rng, (2,), 2, lq, lk, 16)]
