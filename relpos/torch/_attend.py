@@ -130,7 +130,7 @@ class Attend(Reverse):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.name = _NAME
+        ctx.called = _NAME
         ctx.setting, *tensors = inputs
         out, _, row_max, row_sum, *_ = output
         kept = output[-1:] if _is_rounded(output) else ()
@@ -170,7 +170,7 @@ class AttendBackward(Reverse):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.name = _NAME
+        ctx.called = _NAME
 
     @staticmethod
     def vmap(

@@ -293,7 +293,9 @@ class TensorFunction:
 
 
 class Reverse(torch.autograd.Function):
-    """A Function that has no derivative but its backward; `ctx.name` is its name."""
+    """A Function whose one derivative is its backward; `ctx.called` is its name."""
+
+    # not ctx.name, which is a method of PyTorch's
 
     @classmethod
     def alone(cls, *args: Any) -> Any:
@@ -307,11 +309,11 @@ class Reverse(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        raise no_double_backward(ctx.name)
+        raise no_double_backward(ctx.called)
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> NoReturn:
-        raise no_forward_mode(ctx.name)
+        raise no_forward_mode(ctx.called)
 
 
 class Apply(Reverse):
@@ -325,7 +327,7 @@ class Apply(Reverse):
     def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
         function, *args = inputs
         count = len(function.operands)
-        ctx.function, ctx.name, ctx.settings = function, function.name, args[count:]
+        ctx.function, ctx.called, ctx.settings = function, function.name, args[count:]
         wanted = ctx.needs_input_grad[1 : 1 + count]
         ctx.save_for_backward(*function.keep(args, wanted))
 
@@ -354,7 +356,7 @@ class Gradients(Reverse):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.name = inputs[0].name
+        ctx.called = inputs[0].name
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, function: Any, wanted: Any, *args: Any) -> Any:

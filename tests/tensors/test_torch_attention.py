@@ -142,6 +142,7 @@ def test_tensors_changed_after_the_call_are_noticed():
     query, key = torch.randn(2, 1, 4, 4, requires_grad=True).unbind()
     table = torch.zeros(3, 4)
     out = relpos.torch.attention(query, key, key, rel_key=table)
+    assert out.grad_fn.name() == "AttendBackward"
     table.add_(1.0)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         out.sum().backward()

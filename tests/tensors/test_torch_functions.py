@@ -182,6 +182,7 @@ def test_what_has_no_derivative_says_so(smooth):
     with pytest.raises(NotImplementedError, match=words):
         torch.func.jvp(lambda x: run(smooth, tensors | {name: x}), (x,), (x,))
     out = run(smooth, tensors | {name: x.clone().requires_grad_()})
+    assert out.grad_fn.name().endswith("Backward")
     weight = torch.ones_like(out).requires_grad_()
     grad = torch.autograd.grad(out, list(_leaves(out)), weight, create_graph=True)
     with pytest.raises(NotImplementedError, match="gradients of their own"):
