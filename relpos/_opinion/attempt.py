@@ -748,8 +748,8 @@ def _add_fire(x: dict[str, Any]) -> tuple[Fire, Array]:
     is_bool = np.asarray(mask).dtype == bool
     x["attn_mask"] = np.where(mask, bias, -np.inf) if is_bool else bias + mask
     known = inspect.signature(fire_bias).parameters
-    options = [given.pop(name, known[name].default) for name in ("signed", "eps")]
-    return as_fire(given, *options), np.asarray(bias, np.float64)
+    options = {name: known[name].default for name in ("signed", "eps")}
+    return as_fire(options | given), np.asarray(bias, np.float64)
 
 
 def _exact(x: dict[str, Any], view: str) -> Attempt:

@@ -659,7 +659,7 @@ class Sequential(Module):
             result = _call(layer, result, keywords, calls)
         return self._remember(as_array("x", result), calls)
 
-    def _backward(self, grad: Array, calls: Any) -> Any:
+    def _backward(self, grad: Array, calls: Any = ()) -> Any:
         _check_last("Sequential", calls)
         for layer in reversed([*self]):
             grad = layer.backward(grad)
@@ -773,7 +773,7 @@ class Residual(Module):
             out = _call(self.norm, out, {}, calls)
         return self._remember(out, branch.ndim, calls)
 
-    def _backward(self, grad: Array, ndim: Any, calls: Any) -> Any:
+    def _backward(self, grad: Array, ndim: Any, calls: Any = ()) -> Any:
         _check_last("Residual", calls)
         if self.norm and not self.pre_norm:
             grad = self.norm.backward(grad)

@@ -69,8 +69,9 @@ add_columns_strip(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb, ptrdiff_
 }
 
 /* c (rows, columns) += a' . b: a (depth, rows), b (depth, columns); columns a multiple of
- * VL; of a' the diagonal, or all if that is NULL. Reads a up to the next multiple of MR columns. Four vectors a strip where there are as
- * many: a, whose lines lie far apart, is read half as often. */
+ * VL. Of a' it takes the diagonal, or everything if that is NULL. Reads a up to the next
+ * multiple of MR columns. Four vectors a strip where there are as many: a, whose lines lie
+ * far apart, is read half as often. */
 static void
 gemm_add_columns(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb, ptrdiff_t rows,
                  ptrdiff_t columns, ptrdiff_t depth, const diagonal_t *diagonal, T *c,

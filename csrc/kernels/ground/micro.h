@@ -297,8 +297,8 @@ tile_tail(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t depth, rp_ahead ahead
 
 /* ---- rows ------------------------------------------------------------------------ */
 
-/* Where a left operand is not zero: line 0 from term `begin` to `end`, and line n in as many
- * terms, n * step further. */
+/* A diagonal stripe of a matrix: of line 0 the terms from `begin` to `end`, of line n the same
+ * terms n * step further. Outside of it a left operand of a product is zero. */
 typedef struct {
     ptrdiff_t begin, end;
     int step;
@@ -371,10 +371,10 @@ tile_add_tail(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb, ptrdiff_t de
 }
 
 /* c (rows, columns) += a (rows, depth) . b (depth, columns): rows as padded_rows says,
- * columns a multiple of VL, of a the diagonal, or all if that is NULL. DEPTH_BLOCK terms outside:
- * such a block of a and b is read from the second-level cache once, and while it is used the
- * next one is asked for. c takes the sum of every block, which keeps the rounding of long sums
- * that of short ones. */
+ * columns a multiple of VL. Of a it takes the diagonal, or everything if that is NULL.
+ * DEPTH_BLOCK terms outside: such a block of a and b is read from the second-level cache
+ * once, and while it is used the next one is asked for. c takes the sum of every block,
+ * which keeps the rounding of long sums that of short ones. */
 static void
 gemm_add_rows(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb, ptrdiff_t rows,
               ptrdiff_t columns, ptrdiff_t depth, const diagonal_t *diagonal, T *c,

@@ -10,7 +10,7 @@ static void
 add_content(const plan_t *plan, const queries_t *q, const tile_t *t, const T *keys,
             const T *constant, ptrdiff_t step, T *lane_max)
 {
-    /* a cap takes every cell */
+    /* the cap and its slopes read every cell */
     const diagonal_t *window = plan->p->softcap > 0 ? NULL : window_of(t);
     add_product(q, t, t->s, q->content, plan->D_pad, keys, plan->p->D, window, constant,
                 step, lane_max, NULL);

@@ -54,10 +54,10 @@ rows_by_key(const tile_t *t, diagonal_t *rows)
 }
 
 /* Columns of s = left . panels plus what s holds or constant, with row maxima in lane_max, as
- * above, of the rows that see them by `window`, unless that is NULL: cells that it hides are
- * left as they are where a micro-tile holds no other. The micro-tiles of a panel ask for the panel that comes next, a share each; or, where
- * there is `later`, its first half does, and the others for BQ rows of lda at one of those
- * addresses. */
+ * above. With a `window`, micro-tiles in which it hides every cell are left out, and their
+ * cells stay as they are. The micro-tiles of a panel ask for the panel that comes next, a
+ * share each; or, where there is `later`, its first half does, and the others for BQ rows of
+ * lda at one of those addresses. */
 static void
 add_panels(const queries_t *q, const tile_t *t, rp_interval columns, T *s,
            const T *left, ptrdiff_t lda, const T *panels, ptrdiff_t depth,
@@ -72,10 +72,12 @@ add_panels(const queries_t *q, const tile_t *t, rp_interval columns, T *s,
         ptrdiff_t shares = other ? tiles / 2 : tiles;
         rp_ahead next = {(uintptr_t)(panel + NR * depth), 2 * NR * size / shares};
         rp_ahead rest = {other, 2 * BQ * size / shares};
-        ptrdiff_t m = window ? RP_MAX(0, n - window->end + 1) / HR * HR : 0, taken;
-        ptrdiff_t end =
-            window ? RP_MIN(q->rows_pad, n + NR - window->begin) : q->rows_pad;
-        for (m = RP_MIN(m, whole); m < end; m += taken) {
+        ptrdiff_t first = 0, end = q->rows_pad;
+        if (window) {
+            first = RP_MIN(whole, RP_MAX(0, n - window->end + 1) / HR * HR);
+            end = RP_MIN(end, n + NR - window->begin);
+        }
+        for (ptrdiff_t m = first, taken; m < end; m += taken) {
             int few = TAIL_HALF < HR && m >= whole;
             taken = few ? TAIL_HALF : HR;
             rp_ahead *turn = other && m / HR >= shares ? &rest : &next;
@@ -121,8 +123,8 @@ clear_corners(T *buffer, ptrdiff_t lds, const visit_t *x, int *clean)
     }
 }
 
-/* c += a . b or a' . b, of a the diagonal, or all if that is NULL, skipping zeros of a where the
- * other operand has NaN or infinity */
+/* c += a . b or a' . b. With a diagonal, terms outside of it are left out: a is zero there. If
+ * `selected`, b has NaN or infinity, and zeros of a are skipped one by one. */
 RP_INLINE void
 add_rows(int selected, const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb,
          ptrdiff_t rows, ptrdiff_t columns, ptrdiff_t depth, const diagonal_t *diagonal,
@@ -155,8 +157,9 @@ band_of(const tile_t *t)
     return (diagonal_t){BQ - 1, BQ - 1 + t->columns, -1};
 }
 
-/* c = a . panels: band columns up to `end` of a tile, each for the rows whose pairs use it; for
- * all rows those from `whole` on. Columns before `first` are there. */
+/* c = a . panels: band columns up to `end` of a tile, each for the rows whose pairs use it,
+ * and those from `whole` on also for the rows whose pairs in the next key tile use it.
+ * Columns before `first` are there. */
 static void
 set_band(const queries_t *q, const tile_t *t, const T *a, ptrdiff_t lda,
          const T *panels, ptrdiff_t depth, ptrdiff_t block, int64_t first, int64_t end,

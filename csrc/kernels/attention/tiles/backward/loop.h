@@ -52,9 +52,10 @@ visits_nothing(const gradients_t *gp, grad_scratch_t *w, visit_t *x, const T *no
     q->floor = (T)INFINITY;
     for (int m = 0; m < q->rows; m++) {
         T max = x->head->max[q->i0 + m], delta = x->head->delta[q->i0 + m];
-        if (x->head->norm[q->i0 + m] == 0)
+        T norm = x->head->norm[q->i0 + m];
+        if (norm == 0)
             continue;
-        T norm = x->head->norm[q->i0 + m]; /* what is no number spreads */
+        /* what is no number spreads */
         if (!(delta - delta == 0) || max != max || norm != norm)
             return 0;
         q->floor = max < q->floor ? max : q->floor;
