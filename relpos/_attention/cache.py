@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import sys
 from typing import TYPE_CHECKING, Any, Self
 
@@ -96,7 +95,9 @@ class KVCache:
 
     def __copy__(self) -> Self:
         """Copy the tokens too: each cache writes the next ones into its own memory."""
-        return copy.deepcopy(self)
+        from copy import deepcopy  # `import relpos` does without it
+
+        return deepcopy(self)
 
     def __len__(self) -> int:
         return int(self._lengths.max(initial=0))

@@ -51,6 +51,30 @@ def test_keys_around_a_tile(isa, kind, lk):
     check_all(*ragged(kind, lk, seen))
 
 
+@both_dtypes
+@pytest.mark.parametrize("lq", [17, 33, 49, 64])
+@pytest.mark.parametrize("kind", ["plain", "shaw", "everything"])
+@pytest.mark.parametrize("further", [{}, {"softcap": 3.0}, VISIBLE["dropout"]])
+def test_numbers_of_an_earlier_call_reach_no_result(isa, dtype, lq, kind, further):
+    """Cells of hidden pairs that are not computed hold what an earlier call left."""
+    rng = np.random.default_rng(3)
+    inputs = [x.astype(dtype) for x in qkv(rng, (), 2, lq, lq, 16)]
+    keywords = terms(rng, kind, 2, lq, lq, 16) | {"window": (9, 2)} | further
+    large = [x.astype(dtype) for x in qkv(rng, (), 2, 200, 200, 16)]
+    tables = cast(terms(rng, kind, 2, 200, 200, 16), dtype)
+    found = []
+    for left in (0.5, np.nan):
+        with np.errstate(all="ignore"):
+            before = run(*(x * left for x in large), **tables, return_context=True)
+            before.context.backward(np.ones_like(before.out))
+        result = run(*inputs, **cast(keywords, dtype), return_context=True)
+        gradients = result.context.backward(np.ones_like(result.out))
+        found.append([result.out, *(x for x in gradients if x is not None)])
+    assert all(np.isfinite(x).all() for x in found[1])
+    for first, second in zip(*found, strict=True):
+        assert_bitwise(first, second)
+
+
 @pytest.mark.parametrize("seen", VISIBLE)
 @pytest.mark.parametrize("kind", ["music", "shaw", "both_tables", "bias"])
 def test_keys_past_a_tile(isa, kind, seen):

@@ -11,7 +11,7 @@
 #ifndef RELPOS_GROUND_MICRO_H
 #define RELPOS_GROUND_MICRO_H
 
-#include "vector.h"
+#include "diagonal.h"
 
 #define MR RP_MR
 #define HR (MR / 2)
@@ -19,7 +19,6 @@
 #define TAIL_ROWS 4 /* of the last micro-tile, where they will do */
 #define TAIL_HALF (MR % TAIL_ROWS ? 2 : HR) /* of one that takes half the rows */
 #define TERM_BLOCK 64 /* of the products q.k and grad_out.v: two sums of half as many */
-#define DEPTH_BLOCK 64 /* of products with a tile's keys as terms */
 
 /* Rows as micro-tiles take them: whole ones, and a last one of TAIL_ROWS or of MR. */
 RP_INLINE int
@@ -296,33 +295,6 @@ tile_tail(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t depth, rp_ahead ahead
 }
 
 /* ---- rows ------------------------------------------------------------------------ */
-
-/* A diagonal stripe of a matrix: of line 0 the terms from `begin` to `end`, of line n the same
- * terms n * step further. Outside of it a left operand of a product is zero. */
-typedef struct {
-    ptrdiff_t begin, end;
-    int step;
-} diagonal_t;
-
-typedef struct {
-    ptrdiff_t begin, end;
-} terms_t;
-
-/* The terms of `lines` lines from `line` on in the block from term k of `depth`: those of the
- * diagonal, unless that is NULL. The others, which are zeros, change no bit. */
-RP_INLINE terms_t
-terms_of(const diagonal_t *diagonal, ptrdiff_t line, ptrdiff_t lines, ptrdiff_t k,
-         ptrdiff_t depth)
-{
-    terms_t terms = {k, RP_MIN(k + DEPTH_BLOCK, depth)};
-    if (diagonal) {
-        ptrdiff_t first = line * diagonal->step;
-        ptrdiff_t last = (line + lines - 1) * diagonal->step;
-        terms.begin = RP_MAX(terms.begin, diagonal->begin + RP_MIN(first, last));
-        terms.end = RP_MIN(terms.end, diagonal->end + RP_MAX(first, last));
-    }
-    return terms;
-}
 
 /* c (`rows` rows, `vectors` = 1 or 2 vectors wide) += a (row-major) . b (depth rows).
  * c joins at the end: one running sum over all keys of a long row would lose digits with

@@ -2,7 +2,7 @@
 #ifndef RELPOS_ATTENTION_TILES_TILE_H
 #define RELPOS_ATTENTION_TILES_TILE_H
 
-#include "../../ground/micro.h"
+#include "../../ground/diagonal.h"
 #include "../sight.h"
 
 #define BQ RP_QUERY_TILE
