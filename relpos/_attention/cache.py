@@ -95,9 +95,11 @@ class KVCache:
 
     def __copy__(self) -> Self:
         """Copy the tokens too: each cache writes the next ones into its own memory."""
-        from copy import deepcopy  # `import relpos` does without it
-
-        return deepcopy(self)
+        made = object.__new__(type(self))
+        vars(made).update(vars(self))
+        if self._buffers is not None:
+            made._buffers = tuple(_copy_rows(x, x.shape[-2]) for x in self._buffers)
+        return made
 
     def __len__(self) -> int:
         return int(self._lengths.max(initial=0))

@@ -213,6 +213,8 @@ def on_tensors(function):
     import torch
 
     def as_tensor(value):
+        if value is np.float64:
+            return torch.float64
         if type(value) is not np.ndarray:
             return value
         try:
