@@ -83,7 +83,7 @@ def checked(
 ) -> tuple[dict[str, Work], dict[str, float], list[dict[str, Any]]]:
     """Return works whose results are right, and the seconds of their calls, by peer.
 
-    Then of each peer its error, or the reason for which it is left out.
+    The last result has the error of each peer, or the reason why it is left out.
     """
     wanted = exact_results(case, spec.mode, spec.threads)
     works: dict[str, Work] = {}

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         def indices(self) -> Any: ...
 
 
-#: Arguments of `graph_attention` that are the graph: the first two come, or `edges`.
+#: Arguments of `graph_attention` that are the graph: the first two, or `edges`.
 GRAPH = ("indptr", "indices", "edge_labels", "edges")
 
 

@@ -55,7 +55,7 @@ class Fire(NamedTuple):
 
 
 def as_fire(given: Mapping[str, Any]) -> Fire:
-    """Check the arguments of FIRE among others; the number of heads is that of w2."""
+    """Check FIRE's arguments, and leave out others; w2 has the number of heads."""
     parameters = {name: given[name] for name in NAMES}
     inputs = {
         name: _number(name, value)

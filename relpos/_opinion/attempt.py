@@ -222,7 +222,7 @@ def relative_to(attempt: Attempt, offset: Array | None = None) -> Array:
 
 
 def distances(attempt: Attempt, offset: Array | None = None) -> Array:
-    """Return the same with an axis of heads, where the items have their own."""
+    """Return `relative_to`, with an axis of heads where items have their own."""
     r = relative_to(attempt, offset)
     return r[..., None, :, :] if r.ndim > 2 else r
 
@@ -628,7 +628,7 @@ def summed(weights: Array, values: Array) -> Array:
 
 # ---- the call of relpos --------------------------------------------------------------
 
-#: Functions with arguments that `attention` does not have or want.
+#: Functions with arguments that `attention` does not have, or does not need.
 _WANTED = {
     known.call: known.operands
     for known in map(scheme_called, ("fire", "transformer_xl", "relative_global"))
@@ -638,7 +638,7 @@ _ROTARY = [
     for name in inspect.signature(apply_rotary).parameters
     if name not in ("x", "positions", "angles", "inverse", "out")
 ]
-#: Arguments that they take besides.
+#: Further arguments of these functions.
 _FURTHER = {"fire_attention": ("signed", "eps"), "apply_rotary": _ROTARY}
 #: Arguments of `attention` that do not change its scores, or change them at random.
 _OTHERS = ("dropout_p", "return_lse", "return_weights", "return_context", "out", "rng")

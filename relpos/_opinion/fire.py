@@ -54,8 +54,8 @@ def _relu(x: Any) -> Any:
     return np.maximum(x, 0.0)
 
 
-def _network(x: Any, p: Fire, bent: Callable[[Any], Any] = _relu) -> Any:
-    return bent(x * p.w1 + p.b1) @ p.w2.T + p.b2
+def _network(x: Any, p: Fire, activation: Callable[[Any], Any] = _relu) -> Any:
+    return activation(x * p.w1 + p.b1) @ p.w2.T + p.b2
 
 
 @quiet

@@ -45,7 +45,7 @@ class Setting:
     names: tuple[str, ...]
     values: dict[str, Any]  # of the other arguments of `relpos.attention`
     fire: dict[str, Any] | None = None  # signed, eps and FIRE's numbers
-    graph: dict[str, Any] | None = None  # what of a graph is no tensor
+    graph: dict[str, Any] | None = None  # parts of a graph that are not tensors
     lse: bool = True  # is asked for
     kept: bool = True  # results, for a backward
     looks: bool = False  # at the numbers of the mask, which are those of its caller

@@ -45,7 +45,7 @@ def _replaces(*names: str) -> Callable[[Adapter], Adapter]:
 def __getattr__(name: str) -> Any:
     """Make the class that replaces one of transformers; pickles ask for it by name.
 
-    Its modules ask the registry, in a process as well that only unpickles them.
+    It registers relpos, also in a process that only unpickles the model.
     """
     if name not in _ADAPTERS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
