@@ -1,24 +1,8 @@
 /* plain_loops.c: what a decoding step reads, by loops that do nothing else: no softmax, no
  * prefetch, no blocks. plain_loops.py compiles it for this CPU. */
-#include <stdint.h>
-#include <string.h>
+#include "plain_loops.h"
 
-#ifndef DIM
-#define DIM 64
-#endif
-
-#if defined(__AVX512F__)
-#define BYTES 64
-#elif defined(__AVX__)
-#define BYTES 32
-#else
-#define BYTES 16
-#endif
-
-typedef float vector __attribute__((vector_size(BYTES)));
-typedef float loaded __attribute__((vector_size(BYTES), aligned(4), may_alias));
-typedef uint32_t bits __attribute__((vector_size(BYTES), aligned(4), may_alias));
-enum { LANES = BYTES / 4, VECTORS = DIM / LANES, SUMMED = 1024 };
+enum { SUMMED = 1024 };
 
 /* out += sum_j products[j] * value j. */
 static void

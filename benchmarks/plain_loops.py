@@ -1,6 +1,8 @@
-"""Loops in C over the bytes that a decoding step reads, compiled for this CPU.
+"""Loops in C that do nothing else than a call's work, compiled for this CPU.
 
-They tell how fast this core can be: two products without a softmax, and reading alone.
+They tell how fast this core can be. `gemv_pairs` and `read_bits` read the bytes of a
+decoding step: two products without a softmax, and reading alone. `attend` computes
+attention over short rows, with tables or without.
 """
 
 from __future__ import annotations
@@ -11,15 +13,16 @@ import shlex
 import subprocess
 import sysconfig
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.problems import DIM
 from benchmarks.timing import Array, check_error
+from relpos import reference
 
-SOURCE = Path(__file__).with_name("plain_loops.c")
+SOURCES = ["plain_loops.c", "plain_attention.c"]
 FLAGS = ["-O3", "-march=native", "-ffast-math", "-shared", "-fPIC", f"-DDIM={DIM}"]
 
 
@@ -29,13 +32,15 @@ def library() -> ctypes.CDLL:
     compiler = shlex.split(sysconfig.get_config_var("CC") or "cc")
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "plain_loops.so"
-        command = [*compiler, *FLAGS, str(SOURCE), "-o", str(file)]
+        sources = [str(Path(__file__).with_name(name)) for name in SOURCES]
+        command = [*compiler, *FLAGS, *sources, "-o", str(file), "-lm"]
         subprocess.run(command, check=True)
         made = ctypes.CDLL(str(file))
     pointer, count = ctypes.c_void_p, ctypes.c_int64
     made.gemv_pairs.argtypes = [*[pointer] * 5, count, count]
     made.read_bits.argtypes = [pointer, count]
     made.read_bits.restype = ctypes.c_uint32
+    made.attend.argtypes = [*[pointer] * 6, count, count]
     return made
 
 
@@ -69,6 +74,22 @@ def read_bits(*arrays: Array) -> Callable[[], object]:
     return call
 
 
-def keeping(call: Callable[[], object], arrays: list[Array]) -> Callable[[], object]:
+def attend(*tokens: Array, **tables: Array) -> Callable[[], object]:
+    """Return the checked loop: attention of (heads, length, DIM), by shared tables."""
+    heads, length, _ = tokens[0].shape
+    pair = [tables.get(name) for name in ("rel_key", "rel_value")]
+    arrays = [*tokens, *pair, np.zeros_like(tokens[0])]
+    addresses = [None if x is None else x.ctypes.data for x in arrays]
+    call = functools.partial(library().attend, *addresses, heads, length)
+    call()
+    wide = {name: table.astype(np.float64) for name, table in tables.items()}
+    exact = reference.attention(*(x.astype(np.float64) for x in tokens), **wide)
+    check_error(arrays[-1], exact, "attention by loops")
+    return keeping(call, arrays)
+
+
+def keeping(
+    call: Callable[[], object], arrays: Sequence[Array | None]
+) -> Callable[[], object]:
     """Return a call that keeps arrays whose addresses it has."""
     return lambda: (call(), arrays)

@@ -8,7 +8,10 @@ with the definition at this size first.
 
 Rows that begin with `torch` are calls of `relpos.torch` on (1, 8, L, 64), over the
 plain call, and this over `scaled_dot_product_attention`; their results are compared
-with NumPy's in float64. One row is the time of ``import relpos`` after NumPy's.
+with NumPy's in float64. Rows `over the loop` are calls on (8, L, 64) over a loop in C
+that does nothing else, and rows that begin with `loop` are this loop with tables over
+the loop without: what positions cost at the least. One row is the time of
+``import relpos`` after NumPy's.
 
 There is nothing to compare the others with but themselves, so here alone times are
 compared: the best of many batches of calls, each on the thread's own CPU clock. That
@@ -23,13 +26,15 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
 
 import relpos
-from benchmarks import timing
+from benchmarks import plain_loops, timing
 from benchmarks.problems import GRADIENT_LIMIT
+from relpos import reference
 from relpos._catalogue.rows import ROWS, Array, Inputs, Row, cast, draw, music_settings
 
 SIZE = {"heads": 1, "length": 4, "dim": 16}
@@ -56,6 +61,13 @@ TENSORS: dict[str, tuple[str, tuple[str, ...]]] = {
         ("rel_key", "pos_bias_u", "pos_bias_v"),
     ),
 }
+#: Schemes whose tables the loop in C takes, and the lengths that it does.
+LOOPS: dict[str, tuple[str, ...]] = {
+    "plain": (),
+    "a table": ("rel_key",),
+    "Shaw": ("rel_key", "rel_value"),
+}
+LOOP_LENGTHS = (16, 64)
 TENSOR_LENGTHS = {8: 1.2, 16: 1.2, 64: 1.0}  # and plain over torch's at most
 OVER_PLAIN = 1.5  # at most
 CALLS = 50  # of a batch
@@ -136,7 +148,7 @@ def both_row(label: str, row: Row, repeats: int) -> timing.Row:
 def ratio_row(
     label: str,
     calls: tuple[Callable[[], object], Callable[[], object]],
-    most: float,
+    most: float | None,
     error: float,
     repeats: int,
 ) -> timing.Row:
@@ -173,6 +185,22 @@ def tensors_row(label: str, name: str, length: int, repeats: int) -> timing.Row:
     error = timing.check_error(own().numpy(), exact, label)
     most = OVER_PLAIN if tables else TENSOR_LENGTHS[length]
     return ratio_row(label, (own, other), most, error, repeats)
+
+
+def loop_row(
+    label: str, names: tuple[str, ...], length: int, of_loops: bool, repeats: int
+) -> timing.Row:
+    """Measure a call over the loop in C, or this with tables over it without."""
+    rng = np.random.default_rng(length)
+    tokens = [draw(rng, np.float32, 8, length, 64) for _ in range(3)]
+    tables = {name: draw(rng, np.float32, 2 * length - 1, 64) for name in names}
+    loop = plain_loops.attend(*tokens, **tables)
+    call = partial(relpos.attention, *tokens, **tables, num_threads=1)
+    wide = [x.astype(np.float64) for x in tokens]
+    exact = reference.attention(*wide, **exactly(tables))
+    error = timing.check_error(call(), exact, label)
+    calls = (loop, plain_loops.attend(*tokens)) if of_loops else (call, loop)
+    return ratio_row(label, calls, None, error, repeats)
 
 
 def layer_row(label: str, length: int, repeats: int) -> timing.Row:
@@ -220,6 +248,12 @@ def make_plan(isas: list[str], full: bool) -> timing.Plan:
         if row.scheme in SETTINGS:
             rows.add(f"{row.name} over attention", over_attention_row, row)
     rows.add("import relpos", import_row)
+    for length, (name, tables) in product(LOOP_LENGTHS, LOOPS.items()):
+        label = f"L {length}, {name} over the loop"
+        rows.add(label, loop_row, tables, length, False)
+        if tables:
+            label = f"loop, L {length}, {name} over plain"
+            rows.add(label, loop_row, tables, length, True)
     for length in TENSOR_LENGTHS if importlib.util.find_spec("torch") else ():
         for name in ("plain over torch's", *TENSORS):
             rows.add(f"torch, L {length}, {name}", tensors_row, name, length)

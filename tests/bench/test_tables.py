@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks import __main__, plain_loops, problems, tables
-from benchmarks.tables import decode, price
+from benchmarks.tables import decode, price, small_calls
 from relpos import _bench, _core
 
 
@@ -145,13 +145,28 @@ def test_decoding_is_over_a_plain_loop(of_read):
     assert row.verdict in ("PASS", "noisy")
 
 
+@pytest.mark.parametrize("of_loops", [False, True])
+def test_a_short_call_is_over_a_plain_loop(of_loops):
+    tables = small_calls.LOOPS["Shaw"]
+    row = small_calls.loop_row("Shaw", tables, 16, of_loops, 1)
+    assert row.at_most
+    assert row.figure > 0
+    assert row.error is not None and row.error < 1e-6
+
+
 def test_a_plain_loop_that_is_wrong_ends_the_program(monkeypatch):
     """Each is compared with NumPy before it is timed."""
     arrays = [problems.decode(24).arrays[name] for name in ("query", "key", "value")]
     plain_loops.read_bits(*arrays)()
     plain_loops.gemv_pairs(*arrays)()
-    wrong = SimpleNamespace(gemv_pairs=lambda *_: 0, read_bits=lambda *_: 0)
+    tokens = [problems.decode(32).arrays["key"][0]] * 3
+    plain_loops.attend(*tokens)
+    wrong = SimpleNamespace(
+        gemv_pairs=lambda *_: 0, read_bits=lambda *_: 0, attend=lambda *_: 0
+    )
     monkeypatch.setattr(plain_loops, "library", lambda: wrong)
     for loop in (plain_loops.read_bits, plain_loops.gemv_pairs):
         with pytest.raises(SystemExit, match="wrong result"):
             loop(*arrays)
+    with pytest.raises(SystemExit, match="wrong result"):
+        plain_loops.attend(*tokens)
