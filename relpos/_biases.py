@@ -320,7 +320,8 @@ def kerple_bias(
     """
     first, second, chosen = _parameters(r1, r2, kind)
     distance = np.abs(offsets(length, *first.shape)).astype(np.float64)
-    fall = exact(first) * _shape_of(distance, exact(second), chosen)
+    shape = _shape_of(distance, exact(second), chosen)
+    fall = np.where(exact(first) == 0, 0.0, exact(first) * shape)  # an infinite shape too
     dtype = common_dtype(first, second).newbyteorder("=")
     return rounded(0.0 - fall, dtype)  # -fall would have a -0.0
 
@@ -661,7 +662,8 @@ def _deberta_edges(middle: int, last: int, farthest: int) -> Array:
     power, above, below = middle**width, 1, 1
     while edges[-1] < farthest:
         above, below = above * last, below * middle
-        edges.append(_floor_root(power * above // below, width))
+        edge = _floor_root(power * above // below, width)
+        edges.append(min(edge, np.iinfo(np.int64).max))
     result = np.array(edges, dtype=np.int64)
     result.flags.writeable = False  # every later call gets the same array
     return result

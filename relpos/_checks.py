@@ -254,6 +254,8 @@ def as_ints(name: str, value: object, low: int, high: int) -> list[int]:
         raise TypeError(
             f"{name}: got {kind_of(value)}; expected an integer or a sequence of them"
         )
+    if isinstance(value, np.ndarray) and value.ndim == 1:
+        value = value.tolist()
     items = value if isinstance(value, Sequence) else [value]
     return [as_int(name, item, low, high) for item in items]
 

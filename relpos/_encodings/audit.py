@@ -252,7 +252,7 @@ def _checked_encoding(values: ArrayLike, shape: tuple[int, int]) -> Array:
             f"encode: encode{shape} returned values that are not finite; expected "
             "finite ones"
         )
-    return array
+    return array.copy()  # encode may use its array again
 
 
 @quiet
@@ -307,10 +307,15 @@ def _cost(encode: Encoder, length: int, dim: int) -> Finding:
     """Return the growth of CPU time from a quarter of the length to all of it."""
     quarter = length // 4
     # A clock that did not move is taken to have moved by its resolution.
-    short, long = (max(_seconds(encode, n, dim), 1e-9) for n in (quarter, length))
+    unit = "power of the length in the time"
+    try:
+        short, long = (max(_seconds(encode, n, dim), 1e-9) for n in (quarter, length))
+    except (IndexError, ValueError) as error:
+        note = f"length {quarter}: {type(error).__name__}"
+        return Finding(math.nan, "<=", _EXPONENT, unit, note)
     note = f"{long / (length * dim) * 1e9:.2g} ns a value"
     exponent = math.log(long / short) / math.log(length / quarter)
-    return Finding(exponent, "<=", _EXPONENT, "power of the length in the time", note)
+    return Finding(exponent, "<=", _EXPONENT, unit, note)
 
 
 def _seconds(encode: Encoder, length: int, dim: int) -> float:

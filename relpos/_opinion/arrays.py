@@ -36,9 +36,9 @@ def is_module(value: object) -> bool:
 def as_numpy(name: str, value: Any) -> Array:
     """Return an array, or a tensor as one; bfloat16 becomes float32, which holds it."""
     if is_tensor(value):
-        tensor: Array = of_tensor(value.resolve_conj().resolve_neg())
-        return tensor
-    array = as_array(name, value)
+        array: Array = of_tensor(value.resolve_conj().resolve_neg())
+    else:
+        array = as_array(name, value)
     if array.dtype.name == "bfloat16":
         return array.astype(np.float32)
     if array.dtype.kind not in "fiub":

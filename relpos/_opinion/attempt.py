@@ -99,7 +99,7 @@ class Attempt:
     again: str = ""  # a second softmax, over "all" weights, or over "visible" ones
     sink: str = ""  # a rule of `SINKS` for the sinks
     factor: float = 1.0  # of the weights
-    chunks: int = 0  # keys of a first part, which has a softmax of its own
+    by_parts: Callable[[Array], Array] | None = None  # the softmax of parts of the keys
     residual: str = ""  # an operand that is added to the results
     crossed: bool = False  # the weights multiply values with their axes exchanged
     unweighted: str = ""  # relative values as a "sum" or a "mean" over keys
@@ -316,6 +316,9 @@ CAPS: dict[str, Callable[[Array, Any, float], Array]] = {
         np.tanh(x * cap) / cap
     ),
     "twice": lambda x, cap, scale: cap * np.tanh(np.tanh(x / cap)),
+    "with the scores as the factor of the tangent": (
+        lambda x, cap, scale: x * np.tanh(x / cap)
+    ),
 }
 
 
@@ -507,9 +510,8 @@ def normalized(attempt: Attempt, scores: Array, hidden: Array) -> Array:
         return NORMAL[attempt.normal](scores)
     if attempt.sink:
         return _with_other_sinks(attempt, scores)
-    if attempt.chunks:
-        parts = scores[..., : attempt.chunks], scores[..., attempt.chunks :]
-        return _joined(*(softmax(x)[0] for x in parts))
+    if attempt.by_parts is not None:
+        return attempt.by_parts(scores)
     sinks = attempt.get("sinks")
     if attempt.axes == (-1,):
         return softmax(scores, sinks)[0]
@@ -636,7 +638,7 @@ _WANTED = {
 _ROTARY = [
     name
     for name in inspect.signature(apply_rotary).parameters
-    if name not in ("x", "positions", "angles", "inverse", "out")
+    if name not in ("x", "angles", "inverse", "out")
 ]
 #: Further arguments of these functions.
 _FURTHER = {"fire_attention": ("signed", "eps"), "apply_rotary": _ROTARY}
@@ -721,8 +723,16 @@ def _function(scheme: object) -> str:
 def _take_rotary(x: dict[str, Any]) -> Rotary:
     """Take the arguments of `apply_rotary` from those of a call."""
     options = {name: x.pop(name) for name in _ROTARY if name in x}
-    start = options.pop("offset", 0)
+    start, positions = options.pop("offset", 0), options.pop("positions", None)
     lq, lk, offset = _placed(x)
+    if positions is not None:
+        at = start + np.asarray(_plain("positions", positions), np.float64)
+        if at.shape != (lk,) or np.ndim(offset) or not 0 <= offset <= lk - lq:
+            raise ValueError(
+                f"positions: got shape {at.shape} and query_offset {offset}; expected "
+                f"({lk},), a position for each key, with the queries among them"
+            )
+        return Rotary(options, at[int(offset) :][:lq], at)
     offset = np.asarray(offset)[..., None, None]
     return Rotary(options, start + np.arange(lq) + offset, start + np.arange(lk))
 

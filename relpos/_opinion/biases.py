@@ -12,7 +12,7 @@ import numpy as np
 
 from relpos._biases import alibi_slopes, deberta_bucket, t5_bucket
 from relpos._checks import Array
-from relpos._opinion.attempt import Attempt, Changes
+from relpos._opinion.attempt import Attempt, Changes, relative_to
 from relpos._opinion.tables import axis_of, first_of, tables_of
 
 #: Distances that published models end at, besides those of the call.
@@ -75,22 +75,26 @@ def by_buckets(rule: Callable[[Buckets, Array], Iterator[Array | None]]) -> Chan
         if buckets is None or not names:
             return
         rows = attempt.get(names[0]).shape[axis_of(names[0])]
-        first = first_of(attempt, names[0])
-        seen = {np.asarray(buckets, np.int64).tobytes()}
+        first, reach = first_of(attempt, names[0]), relative_to(attempt)
+        last = max(first + len(buckets) - 1, int(reach.max(initial=0)))
+        r = np.arange(min(first, int(reach.min(initial=0))), last + 1)
+        own = np.clip(r - first, 0, len(buckets) - 1)
+        seen = {np.asarray(buckets, np.int64)[own].tobytes()}
         for settings in _made(tuple(map(int, buckets)), first, rows):
-            for found in rule(settings, np.arange(len(buckets)) + first):
+            for found in rule(settings, r):
                 if found is None:
                     continue
                 other = np.clip(found, 0, rows - 1).astype(np.int64)
                 if other.tobytes() not in seen:
                     seen.add(other.tobytes())
-                    yield attempt.with_keywords(buckets=other)
+                    yield attempt.with_keywords(
+                        buckets=other, min_relative_position=int(r[0])
+                    )
 
     return changes
 
 
 def other_reach(settings: Buckets, r: Array) -> Iterator[Array | None]:
-    """End the buckets at other distances, those that models have as defaults first."""
     for reach in _tried(len(r) // 2 + 1):
         yield buckets_of(settings._replace(reach=reach), r)
 
@@ -123,6 +127,21 @@ def by_logarithm(
     return found
 
 
+def other_logarithm(settings: Buckets, r: Array) -> Iterator[Array]:
+    if settings.centre is not None:
+        return
+    rows = settings.rows // (2 if settings.both else 1)
+    n, exact = np.abs(r) if settings.both else np.maximum(-r, 0), rows // 2
+    side = np.where(settings.both & (r > 0), rows, 0)
+    for over, under, width, end in product(
+        (exact, 1), (settings.reach / exact, settings.reach),
+        (rows - exact, settings.rows - exact, rows, settings.rows), (True, False),
+    ):  # fmt: skip
+        share = np.log(np.maximum(n, 1) / over) / np.log(under)
+        far = exact + np.floor(share * width)
+        yield side + np.where(n < exact, n, np.minimum(far, rows - 1) if end else far)
+
+
 def other_rounding(settings: Buckets, r: Array) -> Iterator[Array]:
     for rounding in (np.round, np.ceil, np.floor):
         yield by_logarithm(settings, r, rounding)
@@ -135,7 +154,6 @@ def other_sides(settings: Buckets, r: Array) -> Iterator[Array | None]:
 
 
 def own_side(settings: Buckets, r: Array) -> Iterator[Array]:
-    """Count the own position to the later keys."""
     if settings.centre is None and settings.both:
         yield by_logarithm(settings, r, np.floor, later=np.greater_equal)
 
@@ -206,7 +224,6 @@ def _are_usual(found: Slopes) -> bool:
 
 
 def plain_slopes(found: Slopes) -> Iterator[Array]:
-    """Use the rule for 2^n heads where the own slopes are those of other numbers."""
     if _are_usual(found):
         yield _power(len(found.slopes))
 
@@ -227,21 +244,18 @@ def slopes_of_other_heads(found: Slopes) -> Iterator[Array]:
 
 
 def slopes_from_one(found: Slopes) -> Iterator[Array]:
-    """Count the heads from 0."""
     heads = len(found.slopes)
     for count in (heads, 2 * heads, max(heads - 1, 1)):
         yield 2.0 ** (-8.0 * np.arange(heads) / count)
 
 
 def slopes_in_other_order(found: Slopes) -> Iterator[Array]:
-    """Give the slopes to the heads in another order."""
     own = found.slopes[:, 0]
     yield from (own[::-1], np.sort(own)[::-1], np.sort(own))
     yield from (np.roll(own, step) for step in range(1, min(len(own), 16)))
 
 
 def slopes_by_other_rules(found: Slopes) -> Iterator[Array]:
-    """Use slopes by other rules than powers of 2^(-8 / H)."""
     own, heads = found.slopes[:, 0], len(found.slopes)
     h = np.arange(1.0, heads + 1)
     for count in (h, h - 1):
@@ -261,13 +275,11 @@ def slopes_by_other_rules(found: Slopes) -> Iterator[Array]:
 
 
 def signed_distance(found: Slopes) -> Iterator[Array]:
-    """Take the distance with a sign, or leave later or earlier keys without bias."""
     for r in (found.r, -found.r, np.minimum(found.r, 0), np.minimum(-found.r, 0)):
         yield found.slopes * r
 
 
 def other_distance(found: Slopes) -> Iterator[Array]:
-    """Take another function of the distance."""
     n = np.abs(found.r)
     farthest = max(int(n.max()), 1)
     for distance in (n**2, np.sqrt(n), np.log1p(n), n / farthest, n / (farthest + 1)):
@@ -318,6 +330,12 @@ ROWS = {
         "buckets that end at another distance: another max_distance (max_position), "
         "such as the default 128 or the length, or no logarithm",
         by_buckets(other_reach),
+    ),
+    "bucket_logarithm": (
+        "buckets by another logarithm than log(n / exact) / log(max_distance / exact), "
+        "times another number than num_buckets - exact, both of one side, or without "
+        "the last bucket as the end",
+        by_buckets(other_logarithm),
     ),
     "bucket_own_side": (
         "the own position in the bucket of later keys, whose first distance is 1",

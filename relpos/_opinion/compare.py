@@ -6,6 +6,8 @@ import inspect
 import math
 import sys
 from collections.abc import Mapping, Sequence
+from functools import reduce
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,7 +28,7 @@ from relpos._opinion.arrays import (
 )
 from relpos._opinion.padding import PADDING, Padding, padding_of
 from relpos._opinion.rounding import CANNOT_TELL, Rounding, coarsest, rounding_of
-from relpos._opinion.weights import Gradients, load, renamed, unpaired
+from relpos._opinion.weights import Gradients, loaded, renamed, unpaired
 from relpos._text import html_table, table_lines
 from relpos._warn import silenced
 
@@ -265,10 +267,10 @@ def compare(
         )
     sides = {"reference": reference, "mine": mine}
     _check_sides(sides)
-    paired = load(sides, weights)
     names = _names_of_both(reference, mine, len(inputs))
     notes = _added_masks(names, inputs)
-    with unchanged(reference, mine, evaluated=True):
+    given = loaded(sides, weights), unchanged(reference, mine, evaluated=True)
+    with given[0] as paired, given[1]:
         theirs, own = (side_of(side, thing, inputs) for side, thing in sides.items())
         rounding = _rounding(theirs, own, (reference, mine), inputs)
         rows = _outputs(theirs, own, rounding)
@@ -463,15 +465,15 @@ class OfTensors(Side):
 
     def __init__(self, thing: Any, inputs: Sequence[Any]) -> None:
         torch = sys.modules["torch"]
-        self.inputs = [
-            x.detach().requires_grad_(x.is_floating_point()) if is_tensor(x) else x
-            for x in map(as_tensor, copied([*inputs]))
-        ]
         self.parameters = {}
         if hasattr(thing, "named_parameters"):
             every = thing.named_parameters()
             self.parameters = {name: p for name, p in every if p.requires_grad}
-        with torch.enable_grad():
+        with torch.inference_mode(False), torch.enable_grad():
+            self.inputs = [
+                x.detach().requires_grad_(x.is_floating_point()) if is_tensor(x) else x
+                for x in map(as_tensor, copied([*inputs]))
+            ]
             # a leaf refuses to be changed in place, a copy of it does not
             given = (x.clone() if is_tensor(x) else x for x in self.inputs)
             self.outputs = _results(thing(*given))
@@ -483,10 +485,17 @@ class OfTensors(Side):
             return None
         named = {str(at): x for at, x in enumerate(self.inputs) if is_tensor(x)}
         named = {n: x for n, x in (named | self.parameters).items() if x.requires_grad}
-        grad = as_tensor(grad_out).to(out.dtype)
-        found = torch.autograd.grad(out, [*named.values()], grad, allow_unused=True)
-        pairs = zip(named, found, strict=True)
-        return {name: as_numpy(name, x) for name, x in pairs if x is not None}
+        with torch.inference_mode(False):
+            grad = as_tensor(grad_out).to(out.dtype)
+            given = [*named.values()]
+            found = torch.autograd.grad(out, given, grad, allow_unused=True)
+        arrays = {}
+        for (name, x), gradient in zip(named.items(), found, strict=True):
+            if gradient is not None:
+                arrays[name] = as_numpy(name, gradient)
+            elif name.isdigit():  # the result does not depend on this input
+                arrays[name] = np.zeros(x.shape, np.float32)
+        return arrays
 
 
 class OfLayer(Side):
@@ -515,7 +524,8 @@ class OfArrays(Side):
     def __init__(self, function: Any, inputs: Sequence[Any]) -> None:
         gives_context = "return_context" in _parameters(function)
         asked = {"return_context": True} if gives_context else {}
-        result = function(*as_arrays(copied([*inputs])), **asked)
+        self.inputs = as_arrays(copied([*inputs]))
+        result = function(*self.inputs, **asked)
         self.context = getattr(result, "context", None)
         self.outputs = _results(result)
         self.names = names_of_inputs(function, len(inputs))
@@ -526,12 +536,25 @@ class OfArrays(Side):
         grad = grad_out.astype(self.outputs[0].dtype)
         gradients = self.context.backward(grad)._asdict()
         found = {name: x for name, x in gradients.items() if x is not None}
-        for at, name in enumerate(self.names):
-            usual = ("query", "key", "value")[at] if at < 3 else ""
-            own = name if name in found else usual
-            if own in found:
-                found[str(at)] = found.pop(own)
+        problem = getattr(self.context, "_problem", None)
+        operands = {
+            n: x for n, x in getattr(problem, "inputs", {}).items() if n in found
+        }
+        for at, (name, x) in enumerate(zip(self.names, self.inputs, strict=True)):
+            used = [n for n, operand in operands.items() if _is_same(operand, x)]
+            equal = name in found and np.array_equal(operands.get(name, x), x)
+            if used or equal:
+                every = [found.pop(n) for n in used or [name]]
+                found[str(at)] = reduce(np.add, every)
+            found.pop(name, None)  # an operand that the function made of this input
         return found
+
+
+def _is_same(operand: Any, x: Any) -> bool:
+    """Return True if an operand of a context is an input, of the same memory."""
+    if not isinstance(operand, np.ndarray) or not isinstance(x, np.ndarray):
+        return False
+    return operand.__array_interface__ == x.__array_interface__
 
 
 def _parameters(function: Any) -> Mapping[str, inspect.Parameter]:
@@ -551,6 +574,8 @@ def _names_of_both(reference: Any, mine: Any, count: int) -> list[str]:
 def names_of_inputs(thing: Any, count: int) -> list[str]:
     """Return the names of the inputs of a function, or of a module's forward."""
     parameters = _parameters(thing.forward if hasattr(thing, "forward") else thing)
-    names = [n for n, p in parameters.items() if p.kind is not p.VAR_POSITIONAL]
+    named = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    own = takewhile(lambda pair: pair[1].kind in named, parameters.items())
+    names = [name for name, _ in own]
     names += [f"input[{at}]" for at in range(len(names), count)]
     return names[:count]

@@ -119,8 +119,9 @@ def diagnose(
         "transformer_xl_attention", or "rotary"; None means `attention`.
     **keywords
         The arguments of that function, by name: tables, masks, `is_causal` and so on.
-        "rotary" takes those of `attention` and of `apply_rotary`, which rotates queries
-        and keys; "fire_attention" takes FIRE's parameters.
+        "rotary" takes those of `attention` and of `apply_rotary` but `angles`, which
+        rotates queries and keys; `positions` are those of the keys. "fire_attention"
+        takes FIRE's parameters.
 
     Returns
     -------

@@ -19,6 +19,7 @@ import numpy as np
 from relpos._opinion import (
     biases,
     fire,
+    grids,
     layouts,
     operands,
     positions,
@@ -237,6 +238,10 @@ CONVENTIONS: dict[str, Row] = {
 }
 
 MISTAKES: dict[str, Row] = {
+    **{
+        f"no_{name}": everywhere(f"{words} left out", operands.without(name))
+        for name, words in _WITHOUT.items()
+    },
     # biases by a rule, whose sign could be taken for another row
     "bias_negated": everywhere(
         "the bias negated: the sign of the distance or of the slopes is the other one",
@@ -273,7 +278,9 @@ MISTAKES: dict[str, Row] = {
         "a two-sided table read as one of the past: give rel_key[..., :R // 2 + 1, :]",
         tables.read_as("past"),
     ),
-    "clip_one_early": everywhere("distances clipped at k - 1", tables.clipped_early),
+    "clip_one_early": everywhere(
+        "distances clipped at k - 1", tables.clipped_early("earlier", "later")
+    ),
     "index_wraps": everywhere(
         "rows before the first taken from the end, as a negative index does: add the "
         "largest distance to clipped ones",
@@ -332,10 +339,6 @@ MISTAKES: dict[str, Row] = {
         name: everywhere(f"{words} negated", operands.negated(*names))
         for name, (words, *names) in _NEGATED.items()
     },
-    **{
-        f"no_{name}": everywhere(f"{words} left out", operands.without(name))
-        for name, words in _WITHOUT.items()
-    },
     # what is seen
     **{
         f"no_{name}": in_weights(f"{words} ignored", visibility.ignored(name))
@@ -365,7 +368,9 @@ MISTAKES: dict[str, Row] = {
     "causal_backwards": everywhere(
         "the past hidden, not the future", visibility.causal_where(lambda r: r >= 0)
     ),
-    "window_wider": everywhere("one key more on each side", visibility.wider_window(1)),
+    "window_wider": everywhere(
+        "one key more on each side that has an end", visibility.wider_window(1)
+    ),
     "softmax_over_queries": in_weights(
         "the softmax over queries, not over keys", lambda x: replace(x, axes=(-2,))
     ),
@@ -396,9 +401,8 @@ MISTAKES: dict[str, Row] = {
         softmaxes.scaled_late(before=True),
     ),
     "softmax_in_chunks": single_in_weights(
-        "a softmax of the first keys and one of the others, added or averaged: weigh "
-        "each by its sum of exponentials, as `merge_attention` does",
-        softmaxes.in_chunks,
+        "the softmax of parts of the keys merged by another rule",
+        softmaxes.in_parts,
     ),
     "added_after_softmax": alone_in_weights(
         "a bias or position term added after the softmax",
@@ -428,7 +432,11 @@ MISTAKES: dict[str, Row] = {
     ),
     "sink_untold": alone_in_weights(
         "a sink of score 0, one more in the sum, which no argument says",
-        softmaxes.untold_sink,
+        softmaxes.untold_sink(1),
+    ),
+    "sinks_untold": single_in_weights(
+        "more keys of score 0 than one, which no argument says",
+        *map(softmaxes.untold_sink, range(2, 17)),
     ),
     # visible pairs
     "mask_as_truth": alone(
@@ -447,6 +455,16 @@ MISTAKES: dict[str, Row] = {
     ),
     "window_bounds": alone(
         "a window with other bounds, or for another query", *visibility.windows()
+    ),
+    "window_untold": single(
+        "a window, which no argument says", visibility.window_untold
+    ),
+    "window_of_diagonals": single(
+        "the two sides of a window combined in another way",
+        visibility.window_of_diagonals,
+    ),
+    "padding_of_zeros": alone_in_outputs(
+        "keys and values of what hides set to 0", visibility.padding_of_zeros
     ),
     "window_with_holes": single(
         "a window that hides some of its keys", *visibility.windows_with_holes()
@@ -511,9 +529,21 @@ MISTAKES: dict[str, Row] = {
     "results_moved": single_in_weights(
         "the results of the queries in another order", layouts.moved_results
     ),
+    "memory_unplaced": single(
+        "no position term for the cached keys (memory), as of a table or of R for the "
+        "new ones alone",
+        operands.memory_unplaced,
+    ),
     "term_mixed": single(
         "the items or heads of a position term mixed up", layouts.mixed_terms
     ),
+    "term_transposed": single(
+        "some terms of the scores transposed", operands.transposed
+    ),
+    "term_reshaped": single(
+        "a bias reshaped where its axes are to be transposed", layouts.reshaped_terms
+    ),
+    "grid_labels": single("labels of an image by another rule", grids.other_labels),
     "axes_reordered": single(
         "heads split or merged in another order of axes", *layouts.other_orders()
     ),
@@ -590,10 +620,16 @@ MISTAKES: dict[str, Row] = {
         )
         for source, target in permutations(operands.OPERANDS, 2)
     },
+    "clip_one_side_early": single(
+        "distances of earlier or of later keys alone clipped at k - 1",
+        tables.clipped_early("earlier"),
+        tables.clipped_early("later"),
+    ),
     "rows_by_other_rule": single(
         "the rows of a table by another rule than key minus query", tables.other_rows
     ),
     "rows_moved": single("rows further from the right ones", tables.moved_rows),
+    "offset_other": single("another query_offset", visibility.other_offset),
     "one_table_moved": alone(
         "one table read by another rule than the others", tables.one_table
     ),
@@ -623,6 +659,7 @@ MISTAKES: dict[str, Row] = {
         "the heads of a table mixed up: in another order, one for all, or its heads "
         "and rows reshaped where they are to be transposed",
         tables.heads_of_table,
+        tables.u_v_reshaped,
     ),
     "tables_exchanged": alone(
         "the table of the queries exchanged with that of the keys or of the values",
@@ -633,15 +670,26 @@ MISTAKES: dict[str, Row] = {
     "weights_multiplied": single_in_weights(
         "the weights, or the results, times a number", solved.weights_factor
     ),
-    "term_factor": single_in_weights(
-        "a term times a number, or left out", solved.term_factors
+    "scores_multiplied": single(
+        "all scores times a number, after what is added to them", solved.scores_factor
     ),
+    "term_factor": single("a term times a number, or left out", solved.term_factors),
     "query_factors": single_in_weights(
         "the scores of each query times a number of its own", solved.query_factors
     ),
-    "rotary_base_other": single_in_weights(
-        "frequencies of another base", rotations.any_base
+    "rotary_fragments": single(
+        "cached keys of several fragments, each rotated at positions from 0: count all "
+        "of them from the first key",
+        positions.changes(positions.joined),
     ),
+    "rotary_table": single(
+        "a table of sines and cosines read as if they were joined in another way: they "
+        "alternate, or one follows the other, or the two are exchanged",
+        rotations.by_plan(rotations.mixed_table),
+    ),
+    "rotary_base_other": single("frequencies of another base", rotations.any_base),
+    "rotary_factor": single("frequencies times a number", rotations.any_factor),
+    "rotary_some": single("other frequencies of some pairs", rotations.any_frequencies),
 }
 
 DIFFERENCES = tuple(

@@ -14,28 +14,33 @@ from relpos._opinion.attempt import Attempt, relative_to
 
 Pair = tuple[Any, Any]
 #: Other numerators and denominators of the normalised distance, in words: of psi, c,
-#: distances, positions of queries, those from the threshold on, positions of keys and
-#: their number.
+#: distances, positions of queries, those from the threshold t on, positions of keys,
+#: their number, and t.
 NUMBERS: dict[str, Callable[..., Pair]] = {
-    "without the logarithm": lambda psi, c, d, i, far, j, n: (c * d, c * far),
-    "without c in the logarithm": lambda psi, c, d, i, far, j, n: (
+    "without the logarithm": lambda psi, c, d, i, far, j, n, t: (c * d, c * far),
+    "without c in the logarithm": lambda psi, c, d, i, far, j, n, t: (
         np.log(d + 1),
         np.log(far + 1),
     ),
-    "without the threshold": lambda psi, c, d, i, far, j, n: (psi(d), psi(i)),
+    "without the threshold": lambda psi, c, d, i, far, j, n, t: (psi(d), psi(i)),
     "divided by that of the number of keys, not of the query's position": (
-        lambda psi, c, d, i, far, j, n: (psi(d), psi(n))
+        lambda psi, c, d, i, far, j, n, t: (psi(d), psi(n))
     ),
     "divided by that of the key's position, not of the query's": (
-        lambda psi, c, d, i, far, j, n: (psi(d), psi(j))
+        lambda psi, c, d, i, far, j, n, t: (psi(d), psi(j))
     ),
     "divided by the query's position, not by its logarithm": (
-        lambda psi, c, d, i, far, j, n: (psi(d), far)
+        lambda psi, c, d, i, far, j, n, t: (psi(d), far)
     ),
     "divided by that of the position from 1, not from 0": (
-        lambda psi, c, d, i, far, j, n: (psi(d), psi(np.maximum(far, i + 1)))
+        lambda psi, c, d, i, far, j, n, t: (psi(d), psi(np.maximum(far, i + 1)))
     ),
-    "without the division": lambda psi, c, d, i, far, j, n: (psi(d), None),
+    "divided by the threshold where it is larger than the logarithm, not than the "
+    "position": lambda psi, c, d, i, far, j, n, t: (psi(d), np.maximum(psi(i), t)),
+    "divided by that of the position among the queries, without the offset": (
+        lambda psi, c, d, i, far, j, n, t: (psi(d), psi(np.maximum(i - i[0], t)))
+    ),
+    "without the division": lambda psi, c, d, i, far, j, n, t: (psi(d), None),
 }
 #: Other networks, in words: functions of the normalised distance and of the parameters.
 NETWORKS: dict[str, Callable[[Any, Fire], Any]] = {
@@ -60,7 +65,6 @@ def _network(x: Any, p: Fire, activation: Callable[[Any], Any] = _relu) -> Any:
 
 @quiet
 def other_rules(attempt: Attempt) -> list[Attempt]:
-    """Compute the bias by another rule; the mask keeps what it hides and adds."""
     if attempt.fire is None or attempt.offset.ndim:
         return []
     p, own_bias = attempt.fire
@@ -73,10 +77,10 @@ def other_rules(attempt: Attempt) -> list[Attempt]:
         return np.log(c * d + 1.0)
 
     def number(rule: Callable[..., Pair]) -> Any:
-        over, under = rule(psi, c, np.abs(r), i, far, j, r.shape[1])
+        over, under = rule(psi, c, np.abs(r), i, far, j, r.shape[1], abs(p.threshold))
         return sign * over / (1.0 if under is None else under + p.eps)
 
-    right = number(lambda psi, c, d, i, far, j, n: (psi(d), psi(far)))
+    right = number(lambda psi, c, d, i, far, j, n, t: (psi(d), psi(far)))
     made: list[tuple[str, Any, Any]] = [
         (f"the normalised distance {words}", number(f), _network)
         for words, f in NUMBERS.items()

@@ -17,6 +17,7 @@ from relpos._checks import Array
 from relpos._opinion.attempt import Attempt, Change, evaluate, of_heads, variant
 from relpos._opinion.operands import PLURALS
 from relpos._opinion.positions import some
+from relpos._opinion.solved import TERMS
 
 #: Sets of operands that are in another order together.
 TOGETHER = (
@@ -182,7 +183,6 @@ MIXED: dict[str, Callable[[Array], Array]] = {
 
 
 def mixed_terms(attempt: Attempt) -> Iterator[Attempt]:
-    """Mix up the items and heads of a position term."""
     names = [n for n in ("rel_key", "rel_query", "rel_value") if n in attempt.keywords]
     if attempt.get("query").ndim != 4 or "labels" in attempt.keywords:
         return
@@ -191,13 +191,32 @@ def mixed_terms(attempt: Attempt) -> Iterator[Attempt]:
         yield replace(attempt, term_order=(name, order), detail=detail)
 
 
+#: Axes of a term whose order may be mixed up.
+_OF_TERM = ("H", "Lq", "Lk")
+
+
+def reshaped_terms(attempt: Attempt) -> Iterator[Attempt]:
+    names = [n for n in ("rel_bias", "attn_mask") if attempt.get(n) is not None]
+    for name, order in product(names, list(permutations(range(3)))[1:]):
+
+        def reshaped(x: Array, order: tuple[int, ...] = order) -> Array:
+            if x.ndim < 3:
+                return x
+            lead = range(x.ndim - 3)
+            moved = x.transpose(*lead, *(len(lead) + axis for axis in order))
+            return moved.reshape(x.shape)
+
+        stored = ", ".join(_OF_TERM[axis] for axis in order)
+        detail = f"{TERMS[name]} reshaped from ({stored}) to (H, Lq, Lk): transpose it"
+        yield replace(attempt, term_order=(name, reshaped), detail=detail)
+
+
 def merges() -> list[Change]:
     every = outputs(Order(HEADS_FIRST, HEADS_JOINED))
     return [every, reduced("sum"), reduced("mean")]
 
 
 def other_orders() -> list[Change]:
-    """List other orders of operands and of results."""
     split = [
         inputs(names, order, back)
         for names in TOGETHER
@@ -219,7 +238,6 @@ _LETTERS = ("operands", "heads", "columns of a head")
 def fused(
     attempt: Attempt, names: tuple[str, ...], stored: Axes, read: Axes
 ) -> Attempt | None:
-    """Split the columns of several operands in another order than they are in."""
     arrays = [attempt.get(name) for name in names if name in attempt.keywords]
     if len(arrays) < len(names) or len({x.shape for x in arrays}) > 1:
         return None
@@ -315,7 +333,9 @@ def mapped(attempt: Attempt, names: tuple[str, ...]) -> Attempt | None:
     ):
         if found and _same(found, _taken(attempt, names, plain, shape), names):
             index = plain
-    detail = f"{MAPPED[names]} {_words_of(index.reshape(shape))}"
+    by_group = attempt.group > 1 and {*names} <= {"key", "value"}
+    words = _words_of_group(index, attempt.group, heads) if by_group else ""
+    detail = f"{MAPPED[names]} {words or _words_of(index.reshape(shape))}"
     return found and replace(found, detail=detail)
 
 
@@ -348,6 +368,19 @@ def _taken(
         wide = np.broadcast_to(array, (*shape, *rows)).reshape(-1, *rows)
         new[name] = wide[index].reshape(*shape, *rows)
     return attempt.with_keywords(**new)
+
+
+def _words_of_group(index: Array, group: int, heads: int) -> str:
+    """Say which key heads query heads have; nothing if items of the batch differ."""
+    head = index.reshape(-1, heads) % heads // group
+    item = index.reshape(-1, heads) // heads
+    if (item != item[:, :1]).any() or (head != head[0]).any():
+        return ""
+    count, numbers = heads // group, np.arange(heads)
+    for words, rule in (("modulo", numbers % count), ("//", numbers // count)):
+        if (head[0] == rule).all():
+            return f"of key head h {words} {count} for query head h"
+    return f"of other key heads: of key heads {[*map(int, head[0])]}"
 
 
 def _words_of(index: Array) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 
 from relpos._checks import Array, quiet
 from relpos._opinion.attempt import Attempt, Change, of_arguments, variant
-from relpos._opinion.solved import other_number
+from relpos._opinion.solved import TERMS, other_number
 
 
 def scaled(wanted: Callable[[int, int], float]) -> Change:
@@ -79,11 +79,29 @@ def where(
 
 @variant
 def rescaled(attempt: Attempt, names: tuple[str, ...], power: int) -> Attempt | None:
-    """Multiply some terms by a power of the scale."""
     if not has_numbers(attempt, *names) or attempt.get("scale") in (0, 1):
         return None
     powers = {**attempt.powers, **dict.fromkeys(names, power)}
     return replace(attempt, powers=powers)
+
+
+def transposed(attempt: Attempt) -> Iterator[Attempt]:
+    if len({*attempt.lengths}) > 1 or attempt.lengths[0] < 2:
+        return
+    names = [name for name in TERMS if attempt.get(name) is not None]
+    every = [("content",), ("content", "pos_bias_u"), *((name,) for name in names)]
+    for some in (*every, ("rel_key", "pos_bias_v")) if names else ():
+        if {*some} <= {"content", *names}:
+            words = " and ".join(TERMS[name] for name in some)
+            yield replace(attempt, transposed=some, detail=f"{words} transposed")
+
+
+def memory_unplaced(attempt: Attempt) -> Attempt | None:
+    names = ("rel_key", "pos_bias_v", "rel_query", "rel_bias")
+    if not attempt.cached or not {*names} & attempt.keywords.keys():
+        return None
+    new = np.arange(attempt.lengths[1]) >= attempt.cached
+    return replace(attempt, factors={**attempt.factors, **dict.fromkeys(names, new)})
 
 
 def is_disentangled(attempt: Attempt) -> bool:
@@ -108,7 +126,6 @@ def without(attempt: Attempt, name: str) -> Attempt | None:
 
 
 def heads_tiled(attempt: Attempt) -> Attempt | None:
-    """Repeat key heads as a whole: query head h takes h modulo their number."""
     group, heads = attempt.group, attempt.get("query").shape[-3]
     if group in (1, heads):
         return None
@@ -192,7 +209,6 @@ NORMS: dict[str, Callable[[Array], Array]] = {
 
 @quiet
 def normalised(attempt: Attempt) -> list[Attempt]:
-    """Normalise queries, keys or both, which no argument says."""
     found, sides = [], (("query", "key"), ("query",), ("key",))
     for names, (words, norm) in product(sides, NORMS.items()):
         detail = f"the {' and '.join(PLURALS[name] for name in names)} {words}"
@@ -203,7 +219,6 @@ def normalised(attempt: Attempt) -> list[Attempt]:
 
 @variant
 def with_residual(attempt: Attempt, name: str) -> Attempt | None:
-    """Add an operand to the results, as a layer does after the projection."""
     query, value = attempt.get("query"), attempt.get("value")
     if attempt.get(name).shape[-2:] != (query.shape[-2], value.shape[-1]):
         return None
@@ -224,7 +239,6 @@ DECAYS: dict[str, Callable[[Array], Array]] = {
 
 
 def other_decays(attempt: Attempt) -> Iterator[Attempt]:
-    """Sum other numbers than the logarithms of the decay, or do not sum them."""
     decay, mask = attempt.get("log_decay"), attempt.get("attn_mask")
     if decay is None:
         return
@@ -245,7 +259,6 @@ def other_decays(attempt: Attempt) -> Iterator[Attempt]:
 
 @variant
 def unweighted(attempt: Attempt, reduction: str) -> Attempt | None:
-    """Add relative values of all keys, without weights."""
     if attempt.get("rel_value") is None:
         return None
     detail = f"the relative values without weights, as their {reduction} over all keys"

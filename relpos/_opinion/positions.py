@@ -111,7 +111,6 @@ def changes(rule: Callable[[Array, Array], Iterator[tuple[Array, Array]]]) -> Ch
 
 @changes
 def keys_from_query_0(query: Array, key: Array) -> Iterator[tuple[Array, Array]]:
-    """Begin the keys' positions where the queries' begin."""
     yield query, query[..., :1] + np.arange(key.shape[-1])
 
 
@@ -122,7 +121,6 @@ def some(count: int) -> list[int]:
 
 
 def restarted(query: Array, key: Array) -> Iterator[tuple[Array, Array]]:
-    """Count the keys from some key on again, the queries with them or not."""
     begin = key[..., :1]
     for first in some(key.shape[-1]):
         for again in (0, 1):
@@ -133,8 +131,13 @@ def restarted(query: Array, key: Array) -> Iterator[tuple[Array, Array]]:
             yield np.where(late, query - first - begin + again, query), own
 
 
+def joined(query: Array, key: Array) -> Iterator[tuple[Array, Array]]:
+    for first in some(key.shape[-1]):
+        again = key - np.where(key >= key[..., :1] + first, first, 0)
+        yield query, np.where(key < query[..., :1], again, key)
+
+
 def ended(query: Array, key: Array) -> Iterator[tuple[Array, Array]]:
-    """Begin positions again at some length, or stop them there."""
     for length in some(int(max(query.max(initial=0), key.max(initial=0))) + 1):
         for rule in (np.mod, np.minimum, np.floor_divide):
             last = length if rule is not np.minimum else length - 1
@@ -144,7 +147,6 @@ def ended(query: Array, key: Array) -> Iterator[tuple[Array, Array]]:
 
 
 def stretched(query: Array, key: Array) -> Iterator[tuple[Array, Array]]:
-    """Multiply positions by a factor, or divide them by the length."""
     keys, turn = key.shape[-1], 2.0 * np.pi
     lengths = [1 / keys, 1 / max(keys - 1, 1), turn / keys]
     angles = (turn, turn / 2, turn / 360, 360 / turn)
@@ -165,6 +167,13 @@ def moved_by(whose: str) -> Changes:
             yield placed(attempt, *rules)
 
     return tried
+
+
+def of_heads(attempt: Attempt) -> Attempt | None:
+    head = np.arange(attempt.get("query").shape[-3])[:, None]
+    lq, lk = attempt.lengths
+    of_key = head // attempt.group
+    return moved(attempt, *(np.repeat(x, n, 1) for x, n in ((head, lq), (of_key, lk))))
 
 
 def mixed(attempt: Attempt) -> Iterator[Attempt | None]:
@@ -209,6 +218,10 @@ ROWS = {
         )
         for whose in ("queries", "new", "new_keys")
     },
+    "rotary_of_heads": (
+        "queries and keys rotated by the number of their head, along the axis of heads",
+        of_heads,
+    ),
     "rotary_positions_mixed": (
         "queries, cached keys and new keys rotated by positions of different rules: "
         "count all of them from the first key",

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import combinations
+from functools import partial
+from itertools import combinations, product
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from relpos._checks import Array, quiet
-from relpos._opinion.attempt import Attempt, Changes, variant
+from relpos._opinion.attempt import HIDDEN, Attempt, Changes, evaluate, variant
 from relpos._opinion.rounding import stored
 from relpos._opinion.solved import solve
 
@@ -31,7 +32,6 @@ def with_option(attempt: Attempt, name: str) -> Attempt | None:
 
 @variant
 def rotating(attempt: Attempt, *names: str) -> Attempt | None:
-    """Rotate these and no others."""
     if attempt.rotary is None or not {*names} <= attempt.keywords.keys():
         return None
     return replace(attempt, rotary=attempt.rotary._replace(rotated=names))
@@ -57,6 +57,7 @@ class Plan(NamedTuple):
     overwritten: bool = False  # a, before b is computed of it
     dtype: str = "bfloat16"
     rounded: tuple[str, ...] = ()  # the stages that are stored in this dtype
+    taken: Callable[[Array, Array], tuple[Array, Array]] = lambda cos, sin: (cos, sin)
 
 
 @quiet
@@ -69,7 +70,7 @@ def rotate(x: Array, positions: Array, plan: Plan) -> Array:
     inv_freq = np.broadcast_to(plan.inv_freq, plan.columns.shape)
     at = kept("position", np.asarray(positions, np.float64))
     angles = kept("angle", at[..., None, None] * kept("frequency", inv_freq))
-    cos, sin = (kept("cosine", f(angles)) for f in (np.cos, np.sin))
+    cos, sin = plan.taken(*(kept("cosine", f(angles)) for f in (np.cos, np.sin)))
     (first, second), out = plan.columns, x.copy()
     a, b = x[..., first], x[..., second]
     a = plan.magnitude * (a * cos[..., 0, :] + plan.signs[0] * b * sin[..., 0, :])
@@ -193,7 +194,6 @@ def on_cached(rule: Callable[[Plan, Sizes], Iterable[Plan]]) -> Changes:
 
 
 def any_base(attempt: Attempt) -> Iterator[Attempt]:
-    """Use the base that explains the results, if one does."""
     if attempt.rotary is None:
         return
     plan, sizes = _plan(attempt)
@@ -203,14 +203,87 @@ def any_base(attempt: Attempt) -> Iterator[Attempt]:
         return rotated_by(attempt, other, other)
 
     around = np.linspace(np.log(50.0), np.log(2e8), 62)
-    found = solve(attempt, made, around) if sizes.free and sizes.width > 2 else None
+    found = solve(attempt, made, around) if sizes.width > 2 else None
     if found is not None:
-        words = f"frequencies of the base {found.item():.6g}, not {sizes.base:.6g}"
+        own = f"{sizes.base:.6g}" if sizes.free else "those that are given"
+        words = f"frequencies of the base {found.item():.6g}, not {own}"
         yield replace(made(found), detail=words)
 
 
+def any_factor(attempt: Attempt) -> Iterator[Attempt]:
+    if attempt.rotary is None:
+        return
+    plan, _ = _plan(attempt)
+
+    def made(factor: Array) -> Attempt:
+        other = plan._replace(inv_freq=factor.item() * plan.inv_freq)
+        return rotated_by(attempt, other, other)
+
+    found = solve(attempt, made, np.linspace(-4.0, 4.0, 81))
+    if found is not None and abs(found.item() - 1) > 1e-3:
+        yield replace(made(found), detail=f"frequencies times {found.item():.6g}")
+
+
+def any_magnitude(attempt: Attempt) -> Iterator[Attempt]:
+    if attempt.rotary is None:
+        return
+    plan, _ = _plan(attempt)
+    own = plan.magnitude
+    if np.ndim(own) or own <= 0 or own == 1:
+        return
+
+    def made(magnitude: Array) -> Attempt:
+        other = plan._replace(magnitude=magnitude.item())
+        return rotated_by(attempt, other, other)
+
+    found = solve(attempt, made, np.log(own) + np.linspace(-1.0, 1.0, 9))
+    if found is not None:
+        words = f"a magnitude of {found.item():.6g}, not {own:.6g}"
+        yield replace(made(found), detail=words)
+
+
+@quiet
+def any_frequencies(attempt: Attempt) -> Iterator[Attempt]:
+    """Find the frequencies that explain the results, by the Gauss-Newton method."""
+    aim = attempt.aim
+    if attempt.rotary is None or aim is None:
+        return
+    plan, _ = _plan(attempt)
+    own = np.array(plan.inv_freq)
+    if own.ndim > 1 or not own.size:
+        return
+    shown = aim > HIDDEN
+
+    def made(frequencies: Array) -> Attempt:
+        other = plan._replace(inv_freq=frequencies)
+        return rotated_by(attempt, other, other)
+
+    def gap(frequencies: Array) -> Array:
+        found = evaluate(made(frequencies)).result
+        return np.nan_to_num((aim - found)[shown]) if found.shape == aim.shape else aim
+
+    now, error, size = own, gap(own), float(np.abs(aim[shown]).max(initial=0.0))
+    for _ in range(8):
+        steps = 1e-6 * (np.abs(now) + 1e-3)
+        slopes = [
+            (gap(now + d) - error) / s
+            for d, s in zip(np.diag(steps), steps, strict=True)
+        ]
+        after = now - np.linalg.lstsq(np.stack(slopes, -1), error, rcond=None)[0]
+        further = gap(after)
+        if not (further**2).sum() < (error**2).sum():
+            break
+        now, error = after, further
+    changed = np.flatnonzero(np.abs(now - own) > 1e-6 * np.abs(own) + 1e-9)
+    if changed.size and np.abs(error).max(initial=0.0) <= 1e-7 * size:
+        now = np.where(np.isin(np.arange(own.size), changed), now, own)
+        words = ", ".join(f"{now[c]:.6g}, not {own[c]:.6g}" for c in changed[:3])
+        pairs_ = ", ".join(map(str, changed[:8]))
+        detail = f"other frequencies of {changed.size} of {own.size} pairs ({pairs_})"
+        yield replace(made(now), detail=f"{detail}: {words}")
+
+
 def mixed_pairs(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
-    """Lay the angles out for some pairs and rotate others."""
     width = plan.columns.size
     grids = [pairs(width, x) for x in (sizes.interleaved, not sizes.interleaved)]
     for grid, laid_out in (grids, grids[::-1]):
@@ -220,7 +293,6 @@ def mixed_pairs(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
 
 
 def own_angles(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
-    """Give the two columns of a pair exponents of their own."""
     for interleaved in (False, True) if sizes.free else ():
         grid = pairs(sizes.width, interleaved)
         for exponents in (grid / sizes.width, 2 * grid / sizes.width):
@@ -230,6 +302,33 @@ def own_angles(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
 def other_signs(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
     for sign in (1.0, -1.0, 0.0):
         yield plan._replace(signs=(sign, sign))
+
+
+def _joined(one: Array, other: Array, alternate: bool) -> Array:
+    """Join the numbers of pairs one after the other, or in turns."""
+    if not alternate:
+        return np.concatenate([one, other], axis=-1)
+    return np.stack([one, other], axis=-1).reshape(*one.shape[:-1], -1)
+
+
+def _parted(x: Array, alternate: bool) -> tuple[Array, Array]:
+    """Part numbers that `_joined` has joined."""
+    half = x.shape[-1] // 2
+    return (x[..., ::2], x[..., 1::2]) if alternate else (x[..., :half], x[..., half:])
+
+
+def mixed_table(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
+    """Read a table of sines and cosines as if they were joined in another way."""
+
+    def of_cos(cos: Array, sin: Array, alternate: bool) -> tuple[Array, Array]:
+        return _parted(_joined(cos, sin, alternate), not alternate)
+
+    def of_sin(cos: Array, sin: Array, alternate: bool) -> tuple[Array, Array]:
+        return of_cos(sin, cos, alternate)[::-1]
+
+    for rule, alternate in product((of_cos, of_sin), (True, False)):
+        yield plan._replace(taken=partial(rule, alternate=alternate))
+    yield plan._replace(taken=lambda cos, sin: (sin, cos))
 
 
 def overwritten(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
@@ -263,7 +362,6 @@ def exponents(
 
 
 def reordered(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
-    """Take the frequencies backwards, inverted, or one for all pairs."""
     yield plan._replace(inv_freq=plan.inv_freq[::-1])
     if plan.inv_freq.all():
         yield plan._replace(inv_freq=1.0 / plan.inv_freq)
@@ -272,7 +370,6 @@ def reordered(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
 
 
 def all_columns(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
-    """Rotate all columns, by the frequencies of their number."""
     whole, columns = sizes._replace(width=sizes.dim), sizes.dim
     if sizes.free and sizes.width < columns:
         grid = pairs(columns, sizes.interleaved)
@@ -280,7 +377,6 @@ def all_columns(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
 
 
 def other_base(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
-    """Use the base of another model, or the base where frequencies are given."""
     for base in (1e4, 5e5, 1e6) if sizes.free else ():
         yield plan._replace(inv_freq=sizes._replace(base=base).usual)
 
@@ -295,7 +391,6 @@ def in_bfloat16(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
 
 
 def scaled_base(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
-    """Multiply the base, as where a context is extended."""
     if not sizes.free or sizes.width < 4:
         return
     for factor in (2.0, 4.0, 8.0, 16.0, 32.0):
@@ -343,7 +438,6 @@ def magnitudes(*powers: float) -> Callable[[Plan, Sizes], Iterator[Plan]]:
 
 
 def magnitude_of_one(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
-    """Multiply the cosines or the sines alone."""
     m = plan.magnitude
     if np.ndim(m) or m in (0.0, 1.0):
         return
@@ -353,7 +447,6 @@ def magnitude_of_one(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
 
 
 def dropped(attempt: Attempt) -> Attempt | None:
-    """Leave the columns that are not rotated out of the scores."""
     rotary, query = attempt.rotary, attempt.get("query")
     width = rotary and rotary.options.get("rotary_dim")
     if not width or width == query.shape[-1]:
@@ -362,7 +455,6 @@ def dropped(attempt: Attempt) -> Attempt | None:
 
 
 def magnitude_of_all(attempt: Attempt) -> Attempt | None:
-    """Multiply the columns that are not rotated by the magnitude too."""
     rotary, dim = attempt.rotary, attempt.get("query").shape[-1]
     magnitude = None if rotary is None else rotary.options.get("magnitude")
     if rotary is None or magnitude is None or np.ndim(magnitude):
@@ -375,7 +467,6 @@ def magnitude_of_all(attempt: Attempt) -> Attempt | None:
 
 
 def in_few_bits(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
-    """Store some of the numbers of a rotation in 16 bits."""
     for dtype in in_16_bits:
         for count in range(1, len(STAGES) + 1):
             for rounded in combinations(STAGES, count):
@@ -506,6 +597,7 @@ ROWS = {
         by_plan(magnitude_of_one),
         one_side(magnitudes(0.0, 2.0, -1.0)),
     ),
+    "rotary_magnitude_other": ("another magnitude", any_magnitude),
     "rotary_magnitude_of_all": (
         "the magnitude on the columns that are not rotated too",
         magnitude_of_all,

@@ -173,7 +173,9 @@ def _others(best: Tried, fitting: list[Tried]) -> tuple[str, ...]:
     if not any(row.alone for row in best.differences):
         fitting = [t for t in fitting if not any(row.alone for row in t.differences)]
     names = (" and ".join(t.names) for t in fitting if t.names != best.names)
-    allowed = [n for n in dict.fromkeys(names) if not ALLOWING & {*n.split(" and ")}]
+    # A number for each query contains one for all of them.
+    wide = ALLOWING | {"query_factors"}
+    allowed = [n for n in dict.fromkeys(names) if not wide & {*n.split(" and ")}]
     return tuple(allowed)
 
 
@@ -293,11 +295,11 @@ def _errors(attempt: Attempt, wanted: Array, hidden: Array, mine: Array) -> Arra
         return _gaps(wanted, mine, ~(hidden & np.isnan(wanted) & np.isnan(mine)))
     hides = mine <= HIDDEN
     wrong = hides if attempt.hiding == "visible" else hidden & ~hides
-    if wrong.any():  # what is before a mask hides nothing
-        return np.where(wrong, math.inf, 0.0)
     if attempt.centred:
         mine = without_constants(mine, hidden)
-    return _gaps(wanted, mine, ~hidden)
+    gaps = _gaps(wanted, mine, ~hidden)
+    gaps[wrong] = math.inf  # what is before a mask hides nothing
+    return gaps
 
 
 def _gaps(wanted: Array, mine: Array, where: Array) -> Array:

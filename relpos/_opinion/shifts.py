@@ -43,7 +43,6 @@ def skewed(
 
 
 def other_skews(attempt: Attempt) -> Iterator[Attempt]:
-    """Vary the padding, the row and the columns that a shift drops."""
     by_shift = shifted(attempt)
     for past, *flags in product((True, False), repeat=5):
         flipped, behind, last, end = flags
@@ -111,7 +110,6 @@ def is_ordered(attempt: Attempt) -> bool:
 
 
 def memory_behind(attempt: Attempt) -> Attempt | None:
-    """Put the cached keys and values behind the new ones."""
     split = attempt.cached
     return reordered(attempt, lambda x: np.roll(x, -split)) if split else None
 
@@ -124,7 +122,6 @@ def reordered(attempt: Attempt, rule: Callable[[Array], Array]) -> Attempt | Non
 
 
 def rolled(attempt: Attempt) -> Iterator[Attempt | None]:
-    """Roll keys and values by each number but that of the cached keys."""
     keys = attempt.lengths[1]
     for step in some(keys):
         if step != keys - attempt.cached:
@@ -132,7 +129,6 @@ def rolled(attempt: Attempt) -> Iterator[Attempt | None]:
 
 
 def one_reordered(attempt: Attempt) -> Iterator[Attempt | None]:
-    """Roll or reverse the keys or the values alone."""
     keys = np.arange(attempt.lengths[1])
     orders = [keys[::-1], *(np.roll(keys, step) for step in some(len(keys)))]
     for name, order in product(operands(attempt), orders if len(keys) > 1 else ()):
@@ -140,7 +136,6 @@ def one_reordered(attempt: Attempt) -> Iterator[Attempt | None]:
 
 
 def both_reversed(attempt: Attempt) -> Attempt | None:
-    """Take keys and values from the last to the first."""
     return reordered(attempt, np.flip)
 
 

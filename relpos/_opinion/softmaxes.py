@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from itertools import combinations, product
+from functools import partial
+from itertools import combinations
 
 import numpy as np
 
-from relpos._checks import quiet
+from relpos._checks import Array, quiet
 from relpos._opinion.arrays import zeros_and_ones
 from relpos._opinion.attempt import (
     Attempt,
@@ -24,6 +25,7 @@ from relpos._opinion.operands import where
 from relpos._opinion.positions import some
 from relpos._opinion.solved import TERMS
 from relpos._opinion.visibility import EMPTY, hides
+from relpos.reference.formula import softmax
 
 #: Axes of the weights, in words, from the first.
 AXES = ("items of the batch", "heads", "queries", "keys")
@@ -73,7 +75,6 @@ def others(
 
 @variant
 def scaled_late(attempt: Attempt, before: bool) -> Attempt | None:
-    """Scale the weights, as well as the scores or in place of them."""
     scale = attempt.get("scale")
     if scale == 1:
         return None
@@ -118,25 +119,78 @@ def multiplied(attempt: Attempt, names: tuple[str, ...]) -> Attempt | None:
 
 
 def capped_after_mask(attempt: Attempt) -> Attempt | None:
-    """Give what is hidden a score of minus the cap, as the cap of -inf is."""
     cap = attempt.get("softcap")
     return replace(attempt, filled=-cap) if cap and hides(attempt) else None
 
 
-def untold_sink(attempt: Attempt) -> Attempt | None:
-    """Add a sink of score 0 to a call without sinks."""
-    heads = attempt.get("query").shape[-3]
+@variant
+def untold_sink(attempt: Attempt, count: int) -> Attempt | None:
     if attempt.get("sinks") is not None:
         return None
-    return attempt.with_keywords(sinks=np.zeros(heads))
+    sinks = np.full(attempt.get("query").shape[-3], np.log(count))
+    detail = f"{count} more keys of score 0 in the sum, as of padding: hide them"
+    made = attempt.with_keywords(sinks=sinks)
+    return made if count == 1 else replace(made, detail=detail)
 
 
-def in_chunks(attempt: Attempt) -> Iterator[Attempt]:
-    """Give the first keys and the others a softmax each, and add or average the two."""
+# ---- parts of the keys ---------------------------------------------------------------
+
+#: Factors of the two softmaxes of the first keys and of the others, in words: of the
+#: logarithms of their sums of exponentials.
+_MERGED: dict[str, Callable[[Array], Array]] = {
+    "added": np.ones_like,
+    "averaged": lambda lse: 0.5 * np.ones_like(lse),
+    "weighed by 2^lse, not by e^lse": lambda lse: softmax(lse * np.log(2.0))[0],
+    "weighed by e^lse with lse in base 2": lambda lse: softmax(lse / np.log(2.0))[0],
+    "weighed by lse, not by e^lse": lambda lse: lse / lse.sum(axis=-1, keepdims=True),
+}
+
+
+def _merged(scores: Array, first: int, rule: Callable[[Array], Array]) -> Array:
+    """Return the softmax of the first keys and of the others, times factors."""
+    parts = scores[..., :first], scores[..., first:]
+    found = [softmax(x) for x in parts]
+    factors = rule(np.stack([lse for _, lse in found], axis=-1))
+    return np.concatenate(
+        [x * factors[..., n, None] for n, (x, _) in enumerate(found)], axis=-1
+    )
+
+
+#: Ways to leave the rescaling of blocks out, in words.
+_UNSCALED = (
+    "the sum of values not scaled down where the maximum of the scores rises",
+    "the sums of values and of exponentials not scaled down where the maximum rises",
+    "each less its own maximum, not the largest of all",
+)
+
+
+def _in_blocks(scores: Array, size: int, rule: str) -> Array:
+    """Return the weights of blocks of keys whose sums are not rescaled."""
+    starts = np.arange(0, scores.shape[-1], size)
+    tops = np.maximum.reduceat(scores, starts, axis=-1)
+    own = tops if rule == _UNSCALED[2] else np.maximum.accumulate(tops, axis=-1)
+    own = np.where(np.isfinite(own), own, 0.0)
+    e = np.exp(scores - np.repeat(own, size, axis=-1)[..., : scores.shape[-1]])
+    last = np.exp(scores - own[..., -1:]) if rule == _UNSCALED[0] else e
+    found: Array = e / last.sum(axis=-1, keepdims=True)
+    return found
+
+
+def in_parts(attempt: Attempt) -> Iterator[Attempt]:
     if attempt.get("sinks") is not None:
         return
-    for count, factor in product(some(attempt.lengths[1]), (1.0, 0.5)):
-        yield replace(attempt, chunks=count, factor=factor)
+    for count in some(attempt.lengths[1]):
+        for words, rule in _MERGED.items():
+            detail = (
+                f"a softmax of the first {count} keys and one of the others, {words}: "
+                "weigh each by its sum of exponentials, as `merge_attention` does"
+            )
+            by_parts = partial(_merged, first=count, rule=rule)
+            yield replace(attempt, by_parts=by_parts, detail=detail)
+        for words in _UNSCALED:
+            by_parts = partial(_in_blocks, size=count, rule=words)
+            detail = f"a softmax in blocks of {count} keys, {words}"
+            yield replace(attempt, by_parts=by_parts, detail=detail)
 
 
 # ---- finite scores of what is hidden -------------------------------------------------
@@ -191,8 +245,6 @@ def _rounded(score: float) -> float:
 
 
 def as_truth(inverted: bool) -> Changes:
-    """Take a mask of zeros and ones for truth values."""
-
     def tried(attempt: Attempt) -> Iterator[Attempt]:
         mask = attempt.get("attn_mask")
         if mask is None or not zeros_and_ones(mask):

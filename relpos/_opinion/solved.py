@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from relpos._checks import Array, quiet
-from relpos._opinion.attempt import Attempt, evaluate
+from relpos._opinion.attempt import HIDDEN, Attempt, evaluate
 
 #: Terms of the scores, in words.
 TERMS = {
@@ -34,14 +34,17 @@ def solve(
     """Find positive numbers, one or one for each query, by Newton's method."""
     # `around` are logarithms to begin at. Noise in 16 bits is explained by none.
     aim = attempt.aim
-    if aim is None or not aim.size or attempt.view == "scores":
+    if aim is None or not aim.size:
         return None
+    if attempt.view == "scores":
+        aim = np.where(aim > HIDDEN, aim, np.nan)
     shape = [1] * aim.ndim
     shape[-2] = aim.shape[-2] if of_queries else 1
     axes = tuple(axis for axis, count in enumerate(shape) if count == 1)
 
     def results(x: Array) -> Array:
-        return evaluate(made(np.exp(x))).result
+        found = evaluate(made(np.exp(x))).result
+        return np.where(np.isfinite(found), found, np.nan)
 
     def error(x: Array) -> Array:
         return np.asarray(np.nansum((results(x) - aim) ** 2, axis=axes, keepdims=True))
@@ -90,21 +93,43 @@ def weights_factor(attempt: Attempt) -> Iterator[Attempt]:
     yield from _one_number(attempt, made, 1.0, words)
 
 
+def scores_factor(attempt: Attempt) -> Iterator[Attempt]:
+    late = ("rel_bias", "attn_mask", "log_decay", "position_query", "softcap")
+    if all(attempt.get(name) is None for name in late):
+        return  # another scale
+
+    def made(x: float) -> Attempt:
+        return replace(attempt, logit_factor=x * attempt.logit_factor)
+
+    words = "all scores, after what is added to them, times {:.6g}"
+    yield from _one_number(attempt, made, 1.0, words)
+
+
+#: Terms that a factor may be of together, in words.
+TOGETHER: dict[tuple[str, ...], str] = {
+    ("content", "pos_bias_u"): "the terms of the keys",
+    ("rel_key", "pos_bias_v"): "the position terms",
+}
+
+
 def term_factors(attempt: Attempt) -> Iterator[Attempt]:
-    """Multiply one of several terms by a number, or leave it out."""
+    """Multiply some of several terms by a number, or leave them out."""
     names = [name for name in TERMS if attempt.get(name) is not None]
-    for name in ["content", *names] if names else ():
+    every: dict[tuple[str, ...], str] = {}
+    every |= {(name,): TERMS[name] for name in ("content", *names) if names}
+    every |= {pair: words for pair, words in TOGETHER.items() if pair[1] in names}
+    for some, words in every.items():
 
-        def made(x: float, name: str = name) -> Attempt:
-            return replace(attempt, factors={**attempt.factors, name: x})
+        def made(x: float, some: tuple[str, ...] = some) -> Attempt:
+            return replace(
+                attempt, factors={**attempt.factors, **dict.fromkeys(some, x)}
+            )
 
-        yield replace(made(0.0), detail=f"{TERMS[name]} left out")
-        words = f"{TERMS[name]} times {{:.6g}}"
-        yield from _one_number(attempt, made, 1.0, words)
+        yield replace(made(0.0), detail=f"{words} left out")
+        yield from _one_number(attempt, made, 1.0, f"{words} times {{:.6g}}")
 
 
 def query_factors(attempt: Attempt) -> Iterator[Attempt]:
-    """Multiply the scores of each query by a number of its own."""
     if attempt.lengths[0] < 2:
         return
     found = solve(

@@ -76,7 +76,6 @@ def backwards(t: Array, first: int) -> Array:
 
 @variant
 def all_reversed(attempt: Attempt, buckets: bool) -> Attempt | None:
-    """Reverse the list of buckets, or every table of a call without buckets."""
     fits = ("buckets" in attempt.keywords) == buckets
     return reordered(attempt, backwards) if fits else None
 
@@ -166,18 +165,21 @@ def mistaken_off_by(attempt: Attempt, step: int, beyond: str) -> Attempt | None:
     return None if explained else off_by(attempt, step, beyond)
 
 
-def clipped_early(attempt: Attempt) -> Attempt | None:
-    """Clip at k - 1 of k, where some pair is that far apart."""
+@variant
+def clipped_early(attempt: Attempt, *of: str) -> Attempt | None:
+    """Clip at k - 1 of k, of earlier or later keys, where a pair is that far apart."""
     farthest = np.abs(relative_to(attempt)).max(initial=0)
     for first, rows in spans_of(attempt):
         centred = first == -(rows // 2) and rows % 2 and rows > 1
         if "buckets" in attempt.keywords or not centred or farthest < rows // 2:
             return None
-    return reordered(attempt, lambda t, first: np.clip(t, 1, len(t) - 2))
+    return reordered(
+        attempt,
+        lambda t, first: np.clip(t, "earlier" in of, len(t) - 1 - ("later" in of)),
+    )
 
 
 def clipped_elsewhere(attempt: Attempt) -> Iterator[Attempt | None]:
-    """Clip at each distance below that of the table's end."""
     if "buckets" in attempt.keywords:
         return
     last = max((rows // 2 for _, rows in spans_of(attempt)), default=0)
@@ -187,7 +189,6 @@ def clipped_elsewhere(attempt: Attempt) -> Iterator[Attempt | None]:
 
 
 def beyond_the_table(attempt: Attempt) -> Attempt | None:
-    """Take zeros for the end rows, or end rows for zeros."""
     if not reaches_beyond(attempt):
         return None
     zero = attempt.get("beyond") == "zero"
@@ -218,7 +219,6 @@ def labelled(
 
 
 def index_wraps(attempt: Attempt) -> Iterator[Attempt | None]:
-    """Count rows before the first from the end, of clipped distances or of others."""
     if reaches_beyond(attempt):
         yield labelled(attempt, lambda r, first, rows: (r - first) % rows)
 
@@ -243,6 +243,13 @@ def at_key(attempt: Attempt, middle: bool) -> Attempt | None:
 #: follow "the row".
 ROW_RULES: dict[str, Callable[[Array, Array, int], Array]] = {
     "of the query's own position, whatever the key's": lambda i, j, rows: i + 0 * j,
+    "of key minus the last query, for every query": (
+        lambda i, j, rows: j - i[..., -1:, :]
+    ),
+    "of key minus the first query, for every query": (
+        lambda i, j, rows: j - i[..., :1, :]
+    ),
+    "of distance 0, for every pair": lambda i, j, rows: 0 * (i + j),
     "of key plus query": lambda i, j, rows: i + j,
     "of |key - query|": lambda i, j, rows: np.abs(j - i),
     "of key minus query, which counts from the end if it is negative": (
@@ -255,7 +262,6 @@ ROW_RULES: dict[str, Callable[[Array, Array, int], Array]] = {
 
 
 def other_rows(attempt: Attempt) -> Iterator[Attempt]:
-    """Take the rows of other rules, counted from the first row or the middle one."""
     for words, rule in ROW_RULES.items():
         for start, of in (("the first row", 0.0), ("the middle row", 0.5)):
 
@@ -339,6 +345,16 @@ def multiplied(attempt: Attempt, factor: float) -> Attempt | None:
     here = {name: attempt.get(name) for name in names if name in attempt.keywords}
     found = {name: factor * x for name, x in here.items() if x.dtype != bool}
     return attempt.with_keywords(**found) if found else None
+
+
+def u_v_reshaped(attempt: Attempt) -> Iterator[Attempt]:
+    names = [n for n in ("pos_bias_u", "pos_bias_v") if n in attempt.keywords]
+    given = {name: attempt.get(name) for name in names}
+    if given and all(x.ndim == 2 for x in given.values()):
+        read = {name: x.reshape(x.shape[::-1]).T for name, x in given.items()}
+        yield attempt.with_keywords(**read)
+        read = {name: x.T.reshape(x.shape) for name, x in given.items()}
+        yield attempt.with_keywords(**read)
 
 
 def heads_of_table(attempt: Attempt) -> Iterator[Attempt]:

@@ -25,7 +25,7 @@ from relpos._opinion.attempt import (
     of_arguments,
     variant,
 )
-from relpos._opinion.positions import some
+from relpos._opinion.positions import EACH, some
 from relpos._opinion.tables import tables_of
 from relpos.reference.formula import allowed
 
@@ -116,7 +116,6 @@ def causal_where(
 
 
 def other_diagonal(attempt: Attempt) -> Iterator[Attempt | None]:
-    """Move the triangle by two keys or more."""
     reach = max(attempt.lengths)
     for step in range(2, min(reach, 64)) if attempt.get("is_causal") else ():
         for last, side in ((step, "after"), (-step, "before")):
@@ -134,7 +133,6 @@ def other_corner(attempt: Attempt, end: bool) -> int | None:
 
 @variant
 def causal_at(attempt: Attempt, end: bool) -> Attempt | None:
-    """Hide by the triangle from the other corner, where that is another one."""
     if (offset := other_corner(attempt, end)) is None:
         return None
     return causal_where(lambda r: r <= 0, np.asarray(offset))(attempt)
@@ -163,8 +161,35 @@ def visible_prefix(attempt: Attempt) -> Iterator[Attempt]:
             yield from showing(attempt, [common(sets) | shown], words)
 
 
+def window_untold(attempt: Attempt) -> Iterator[Attempt]:
+    if attempt.get("window") is not None:
+        return
+    lq, lk = attempt.lengths
+    offset = attempt.keywords.get("query_offset", lk - lq)
+    for side in range(min(lk, EACH)):
+        both = ((side, side), (None, side)) if not attempt.get("is_causal") else ()
+        for sides in ((side, None), *both):
+            made = attempt.with_keywords(window=sides, query_offset=offset)
+            yield replace(made, detail=f"a window of {sides}, which no argument says")
+
+
+def padding_of_zeros(attempt: Attempt) -> Iterator[Attempt]:
+    """Set keys and values to 0 where an argument hides a key, and hide nothing."""
+    for name, own in attempt.sets.items():
+        if (own != own[..., :1, :]).any() or (own.ndim > 3 and own.shape[-3] > 1):
+            continue
+        shown = np.swapaxes(own[..., :1, :], -1, -2)
+        zeros = {n: shown * attempt.get(n) for n in ("key", "value")}
+        detail = (
+            f"keys and values set to 0 where {HIDING[name]} should hide them: they "
+            "have a score of 0, and a weight"
+        )
+        others = [x for n, x in attempt.sets.items() if n != name]
+        sets = others or [np.ones(attempt.lengths, bool)]
+        yield from showing(attempt.with_keywords(**zeros), sets, detail)
+
+
 def causal_untold(attempt: Attempt) -> Attempt | None:
-    """Add causality that the call does not have."""
     if attempt.get("is_causal"):
         return None
     lq, lk = attempt.lengths
@@ -196,6 +221,19 @@ def tables_at(attempt: Attempt, end: bool) -> Attempt | None:
     if moved is None or own is None:
         return None
     return own.with_keywords(query_offset=moved.get("query_offset"))
+
+
+def other_offset(attempt: Attempt) -> Iterator[Attempt | None]:
+    placed = tables_of(attempt) or attempt.get("is_causal") or attempt.get("window")
+    own = attempt.offset
+    if not placed or own.size != 1 or "log_decay" in attempt.keywords:
+        return
+    lq, lk = attempt.lengths
+    for offset in range(-min(lk, EACH), min(lk, EACH) + lq + 1):
+        if offset == own:
+            continue
+        detail = f"a query_offset of {offset}, not {own.item()}"
+        yield replace(attempt.with_keywords(query_offset=offset), detail=detail)
 
 
 def wider_window(step: int) -> Change:
@@ -312,6 +350,16 @@ def of_heads(attempt: Attempt, x: Array) -> Array | None:
     return np.swapaxes(x, -4, -3)
 
 
+def tiled(attempt: Attempt, x: Array) -> Array | None:
+    """Give (item, head), as one axis, the sets of the items in turn."""
+    heads = attempt.get("query").shape[-3]
+    if x.ndim != 4 or len(x) < 2 or x.shape[1] > 1:
+        return None
+    item = np.arange(len(x) * heads).reshape(len(x), heads) % len(x)
+    found: Array = x[item, 0]
+    return found
+
+
 def reduced(function: Callable[..., Array]) -> Reset:
     """Use one set of keys for all items of the batch."""
 
@@ -402,6 +450,11 @@ RESETS: dict[str, tuple[Reset, str]] = {
         of_heads,
         "{} of each item of the batch used for a head: its axis of items is that of "
         "the heads",
+    ),
+    "visible_tiled": (
+        tiled,
+        "{} of other items of the batch: repeated for the heads as a whole (tile), not "
+        "one by one (repeat)",
     ),
     "visible_of_last_query": (
         with_axis(-2, lambda n: n - 1),
@@ -521,7 +574,6 @@ def _words_of_side(own: Any, side: Any, name: str) -> str:
 
 
 def other_sides(attempt: Attempt) -> Iterator[Attempt | None]:
-    """Give a window other bounds."""
     if (own := attempt.get("window")) is None:
         return
     for sides, meant in _sides(tuple(own)).items():
@@ -545,7 +597,6 @@ _BLOCKS: dict[str, Callable[[int, int], int]] = {
 
 
 def windows() -> Iterator[Changes]:
-    """Yield each change of the window alone."""
     yield other_sides
     for side, compare in (("future", np.greater), ("past", np.less)):
         text = f"{{}} with its {side} side alone, without the query's own key"
@@ -564,7 +615,6 @@ def windows() -> Iterator[Changes]:
 
 
 def windows_with_holes() -> Iterator[Changes]:
-    """Yield windows of blocks up to the own key, and of every second or third key."""
     for words, size in _BLOCKS.items():
         text = f"{{}} as blocks {words}: each query sees its block, up to its own key"
         yield changed("window", in_blocks(size, up_to_own=True), text)
@@ -572,6 +622,29 @@ def windows_with_holes() -> Iterator[Changes]:
         for longer, more in ((True, f"{step} times as long"), (False, "as long")):
             text = f"{{}} with every key of distance {step} alone (dilated), {more}"
             yield changed("window", dilated(step, longer), text)
+
+
+#: Ways to combine what is up to a diagonal with what is not up to another, in words.
+_OF_DIAGONALS = {"and": np.logical_and, "or": np.logical_or}
+
+
+def window_of_diagonals(attempt: Attempt) -> Iterator[Attempt]:
+    if (own := attempt.get("window")) is None:
+        return
+    kept = [x for n, x in attempt.sets.items() if n not in ("is_causal", "window")]
+    near = {sign * (side or 0) + step for side in own for sign in (1, -1)
+            for step in (-1, 0, 1)}  # fmt: skip
+    r, diagonals = distances(attempt), sorted(near)
+    for (word, combine), last, first in product(
+        _OF_DIAGONALS.items(), diagonals, diagonals
+    ):
+        seen = combine(r <= last, r > first)
+        detail = (
+            f"the keys up to distance {last} {word} from distance {first + 1} on "
+            "visible, not those of the window"
+        )
+        if not seen.all():
+            yield from showing(attempt, [*kept, seen], detail)
 
 
 # ---- combinations --------------------------------------------------------------------

@@ -2,24 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from relpos._checks import Array, kind_of
-from relpos._opinion.arrays import as_numpy, as_tensor, is_module
+from relpos._opinion.arrays import as_numpy, as_tensor, copied, is_module
 
 Gradients = dict[str, Array]
 
 
-def load(sides: Mapping[str, Any], weights: Mapping[str, Any] | None) -> dict[str, str]:
+@contextmanager
+def loaded(
+    sides: Mapping[str, Any], weights: Mapping[str, Any] | None
+) -> Iterator[dict[str, str]]:
     """Load arrays into both sides, or copy the weights of the reference into mine.
 
-    The result has the names of mine by those of the reference, if `weights` has names.
+    It gives the names of mine by those of the reference, if `weights` has names. An
+    error inside, or here, leaves both sides as they were.
     """
     if weights is None:
-        return {}
+        yield {}
+        return
+    names, numbers = _read(sides, weights)
+    before = {side: copied(dict(sides[side].state_dict())) for side in numbers}
+    try:
+        for side, arrays in numbers.items():
+            _fill(sides[side], arrays, **({"strict": False} if names else {}))
+        yield names
+    except BaseException:
+        for side, state in before.items():
+            sides[side].load_state_dict(state)
+        raise
+
+
+def _read(
+    sides: Mapping[str, Any], weights: Mapping[str, Any]
+) -> tuple[dict[str, str], dict[str, Mapping[str, Any]]]:
+    """Return the pairs of names, and what each side gets."""
     if not isinstance(weights, Mapping):
         raise TypeError(
             f"weights: got {kind_of(weights)}; expected a mapping of names to arrays, "
@@ -33,9 +55,7 @@ def load(sides: Mapping[str, Any], weights: Mapping[str, Any] | None) -> dict[st
             )
     of_names = [isinstance(x, str) for x in weights.values()]
     if not any(of_names):
-        for thing in sides.values():
-            _fill(thing, weights)
-        return {}
+        return {}, dict.fromkeys(sides, weights)
     if not all(of_names):
         raise TypeError(
             "weights: got names and arrays in one mapping; expected all values to be "
@@ -43,17 +63,18 @@ def load(sides: Mapping[str, Any], weights: Mapping[str, Any] | None) -> dict[st
         )
     theirs, own = (thing.state_dict() for thing in sides.values())
     names = _pairs(theirs, own, weights)
-    numbers = {new: theirs[old] for old, new in names.items()}
-    _fill(sides["mine"], numbers, strict=False)
-    return names
+    return names, {"mine": {new: theirs[old] for old, new in names.items()}}
 
 
 def _fill(thing: Any, weights: Mapping[str, Any], **options: bool) -> None:
     """Load copies of arrays or tensors by the names of a state_dict."""
-    copied = as_tensor if is_module(thing) else np.copy
+    copy = as_tensor if is_module(thing) else np.copy
     arrays = {key: as_numpy(f"weights[{key!r}]", x) for key, x in weights.items()}
-    copies = {key: copied(x) for key, x in arrays.items()}
-    thing.load_state_dict(copies, **options)
+    copies = {key: copy(x) for key, x in arrays.items()}
+    try:
+        thing.load_state_dict(copies, **options)
+    except RuntimeError as error:  # torch's
+        raise ValueError(f"weights: {error}") from None
 
 
 def _pairs(

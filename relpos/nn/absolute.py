@@ -40,12 +40,16 @@ from relpos.nn.module import LoadResult, Module, Parameter, Seed
 __all__ = ["ConvPositionEmbedding", "LearnedAPE", "SinusoidalEncoding"]
 
 
-def _positions(length: int, cache: object) -> Array:
+def _positions(shape: tuple[int, ...], cache: object) -> Array:
     """Return the positions of tokens after a cache, (length,) or (batch, length)."""
     if cache is not None and not isinstance(cache, KVCaches):
         raise TypeError(f"cache: got {kind_of(cache)}; expected a nn.KVCaches, or None")
     before = 0 if cache is None else cache._so_far()
-    positions: Array = np.asarray(before)[..., None] + np.arange(length)
+    positions: Array = np.asarray(before)[..., None] + np.arange(shape[1])
+    if positions.ndim > 1 and len(positions) != shape[0]:
+        raise ValueError(
+            f"x: got a batch of {shape[0]}; expected {len(positions)}, as in the cache"
+        )
     return positions
 
 
@@ -121,7 +125,7 @@ class LearnedAPE(Module):
         shape = as_array("x", x).shape
         if len(shape) < 2:
             raise ValueError(f"x: got shape {shape}; expected (batch, seq[, ...])")
-        rows, positions = len(self.embedding.weight.data), _positions(shape[1], cache)
+        rows, positions = len(self.embedding.weight.data), _positions(shape, cache)
         length = positions.max(initial=-1) + 1
         check_length(length, rows, "max_seq_len", IndexError)
         return self._remember(self.embedding(positions))
@@ -201,7 +205,7 @@ class SinusoidalEncoding(Module):
             The sequence is longer than `max_len`.
         """
         array = as_input("x", x, self.dtype, "batch", "seq", self.embed_size)
-        positions = _positions(array.shape[1], cache)
+        positions = _positions(array.shape, cache)
         check_length(positions.max(initial=-1) + 1, self.max_len)
         table = sinusoidal(
             positions, self.embed_size, layout=self.layout, dtype=self.dtype

@@ -288,10 +288,10 @@ class ReLU(Plain):
 
     def _map(self, x: Array) -> tuple[Any, ...]:
         out = np.maximum(x, 0, out=np.empty_like(x))
-        return out, out
+        return out, out > 0
 
-    def _backward(self, grad: Array, out: Any) -> Any:
-        return np.multiply(grad, out > 0, out=np.empty_like(grad))
+    def _backward(self, grad: Array, kept: Any) -> Any:
+        return np.where(kept, grad, grad.dtype.type(0))
 
 
 class GELU(Plain):
@@ -394,14 +394,16 @@ class Dropout(Plain):
 
     def _map(self, x: Array) -> tuple[Any, ...]:
         if not self.training or not self.p:
-            return x, None
+            return x.copy(), None
         keep(self._rng)
         kept = self._rng.random(x.shape) >= self.p
         factor = kept * self.dtype.type(1 / (1 - self.p))
         return x * factor, factor
 
     def _backward(self, grad: Array, factor: Any) -> Any:
-        return grad if factor is None else grad * factor
+        if factor is None:
+            return grad
+        return np.multiply(grad, factor, out=np.zeros_like(grad), where=factor != 0)
 
 
 class Embedding(Module):
@@ -619,7 +621,7 @@ class Sequential(Module):
             setattr(self, str(index), _check_layer("layers", layer))
         names = [name for layer in layers for name in layer.takes]
         self.takes = tuple(dict.fromkeys(names))
-        self.dtype = _dtype_of(*layers)
+        self.dtype = _dtype_of(*layers[::-1])  # of the output
 
     def __len__(self) -> int:
         return sum(1 for _ in self)  # a list of self would ask for this

@@ -103,7 +103,8 @@ def opened(function: Callable[P, R]) -> Callable[P, R]:
     The models and layers in it take part in the outermost call that is given it.
     """
     inputs = [*signature(function).parameters.values()][1:]
-    if len(inputs) == 1 and inputs[0].kind is Parameter.POSITIONAL_OR_KEYWORD:
+    takes = [x.name for x in inputs if x.kind is Parameter.POSITIONAL_OR_KEYWORD]
+    if len(takes) == len(inputs) == 1 and takes[0] not in ("cache", "memory"):
         return function  # most layers: they take tokens and nothing else
 
     @functools.wraps(function)
@@ -258,7 +259,8 @@ class Memory(Kept):
         """
         before = self.of(layer)
         first = None if before is None else before.swapaxes(0, 1)
-        after = update_memory(first, x.swapaxes(0, 1), self.length).swapaxes(0, 1)
+        length = as_int("length", self.length, 0)
+        after = update_memory(first, x.swapaxes(0, 1), length).swapaxes(0, 1)
         after.flags.writeable = False
         updates = self._updates.get(layer, 0) + 1
         put(self, "_hidden", {**self._hidden, layer: after})
@@ -381,7 +383,7 @@ class KVCaches(Kept):
         ValueError
             `length` is negative or more than there are.
         """
-        for cache in self._caches.values():
+        for cache in [*self._caches.values()] or [KVCache()]:  # one checks it, too
             cache.crop(length)
 
     @whole
@@ -398,7 +400,7 @@ class KVCaches(Kept):
         IndexError
             There is no such item.
         """
-        for cache in self._caches.values():
+        for cache in [*self._caches.values()] or [KVCache()]:
             cache.reorder(items)
 
 

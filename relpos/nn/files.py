@@ -115,10 +115,13 @@ def _read_npz(path: Path) -> dict[str, Array]:
     with stream:
         try:
             with zipfile.ZipFile(stream) as archive:
-                return {
-                    info.filename.removesuffix(".npy"): _read_npy(archive, info)
-                    for info in archive.infolist()
-                }
+                arrays: dict[str, Array] = {}
+                for info in archive.infolist():
+                    name = info.filename.removesuffix(".npy")
+                    if name in arrays:
+                        raise ValueError(f"it holds {name!r} twice")
+                    arrays[name] = _read_npy(archive, info)
+                return arrays
         except MemoryError:
             raise
         except Exception as error:  # zipfile and its codecs raise a dozen kinds
@@ -173,5 +176,5 @@ def _from_entry(
         )
     array: Array = np.frombuffer(data, _DTYPES[dtype]).reshape(shape)
     if dtype == "BF16":
-        array = (array.astype(np.uint32) << 16).view(np.float32)
+        array = np.asarray(array.astype(np.uint32) << 16).view(np.float32)
     return array

@@ -378,8 +378,13 @@ class Module:
                     f"state_dict: {name} of the layer is read-only; expected an array "
                     "that may be changed (pass a copy to Parameter)"
                 )
-        for _, parameter, array in found:
-            parameter.data[...] = array
+        own = [parameter.data for _, parameter, _ in found]
+        arrays = [  # which may be parts of the layer
+            np.array(x) if any(np.may_share_memory(x, data) for data in own) else x
+            for _, _, x in found
+        ]
+        for data, array in zip(own, arrays, strict=True):
+            data[...] = array
         return LoadResult(missing, unexpected)
 
     def _computed(self) -> dict[str, Array]:

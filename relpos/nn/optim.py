@@ -192,7 +192,13 @@ class _Optimizer:
             data, grad = parameter.data, parameter.grad
             if grad is None:
                 continue
-            if as_floating("grad", grad).shape != data.shape:
+            grad, moment = as_floating("grad", grad), self._moment(index)
+            if moment is not None and data.shape != moment.shape:
+                raise ValueError(
+                    f"data: got shape {data.shape} for parameter {index}; expected "
+                    f"{moment.shape}, as at the steps before"
+                )
+            if grad.shape != data.shape:
                 raise ValueError(
                     f"grad: got shape {grad.shape} for parameter {index}; expected "
                     f"its own, {data.shape}"
@@ -205,6 +211,10 @@ class _Optimizer:
             found.append((index, parameter, grad))
         for index, parameter, grad in found:
             self._move(index, parameter, grad)
+
+    def _moment(self, index: int) -> Array | None:
+        """Return what is kept of a parameter's gradients."""
+        raise NotImplementedError
 
     def _move(self, index: int, parameter: Parameter, grad: Array) -> None:
         raise NotImplementedError
@@ -257,6 +267,9 @@ class SGD(_Optimizer):
 
     def __repr__(self) -> str:
         return f"SGD(lr={self.lr}, momentum={self.momentum})"
+
+    def _moment(self, index: int) -> Array | None:
+        return self._moments[index]
 
     def _move(self, index: int, parameter: Parameter, grad: Array) -> None:
         if self.momentum:
@@ -329,6 +342,9 @@ class Adam(_Optimizer):
 
     def __repr__(self) -> str:
         return f"Adam(lr={self.lr}, betas={self.betas}, eps={self.eps})"
+
+    def _moment(self, index: int) -> Array | None:
+        return self._state[index][0]
 
     def _move(self, index: int, parameter: Parameter, grad: Array) -> None:
         first, second = self.betas

@@ -107,6 +107,18 @@ def test_a_distance_of_2_to_the_63_has_no_positive_twin():
     assert (found < -256).all()
 
 
+def test_edges_beyond_all_integers():
+    settings = {"bucket_size": 4, "max_position": 10**10}
+    assert relpos.deberta_bucket([10**11], **settings).tolist() == [4]
+    assert oracle.deberta_bucket(np.array([10**11]), **settings).tolist() == [4]
+    far = relpos.deberta_bucket([2**60], bucket_size=8, max_position=2**52)
+    assert far.tolist() == [8]
+
+
+def test_a_factor_of_0_has_no_bias_however_steep_the_power():
+    assert not relpos.kerple_bias([0.0], [2000.0], 3, kind="power").any()
+
+
 def test_no_result_is_a_hidden_cache():
     """A change of one result by its caller must not reach the next."""
     options = {"bucket_size": 8, "max_position": 16}

@@ -81,6 +81,35 @@ def test_a_length_that_is_not_served_is_a_finding():
     assert audit.small.value == np.abs(UNTRAINED).max()
 
 
+def test_a_quarter_of_a_length_that_is_not_served_is_a_finding():
+    def trained(length, dim):
+        if length < 64:
+            raise ValueError("too short")
+        return relpos.sinusoidal(length, dim)
+
+    found = relpos.audit_encoding(trained, lengths=(64, 128), dim=DIM).scalable
+    assert math.isnan(found.value) and not found.met
+    assert found.note == "length 32: ValueError"
+
+
+def test_an_encoding_may_use_its_array_again():
+    buffer = np.zeros((256, DIM), np.float32)
+
+    def fresh(length, dim):
+        return relpos.sinusoidal(length, dim) * np.float32(length)
+
+    def reused(length, dim):
+        buffer[:length] = fresh(length, dim)
+        return buffer[:length]
+
+    one, other = (
+        relpos.audit_encoding(encode, lengths=(64, 128), dim=DIM)
+        for encode in (fresh, reused)
+    )
+    assert one.consistent == other.consistent and not one.consistent.met
+    assert one.extrapolation == other.extrapolation
+
+
 def test_numbers_by_loops():
     """Each measured number, in plain loops, for values of no particular structure."""
     lengths, dim = (6, 9, 16), 3

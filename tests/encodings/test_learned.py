@@ -108,3 +108,8 @@ def test_learned_for_any_number_of_threads():
     for back, forward in results[1:]:
         assert_bitwise(back, results[0][0])
         assert_bitwise(forward, results[0][1])
+
+
+def test_more_rows_than_memory_can_address():
+    with pytest.raises(ValueError, match="num_positions: shape"):
+        relpos.learned_backward(np.ones((1, 3)), [0], 2**59)

@@ -163,3 +163,9 @@ def test_bad_axial(changes, error, pattern):
     good = {"coordinates": ones(5, 2), "inv_freq": ones(3)}
     with pytest.raises(error, match=pattern):
         relpos.axial_angles(**(good | changes))
+
+
+def test_sections_may_be_an_array():
+    positions, inv_freq = normal(3, 5) * 50, normal(8, seed=1)
+    got = relpos.mrope_angles(positions, inv_freq, np.array([2, 3, 3]))
+    assert_bitwise(got, relpos.mrope_angles(positions, inv_freq, (2, 3, 3)))

@@ -245,3 +245,74 @@ def test_functions_of_tensors_and_of_arrays(given):
     for sides in ((attend, mine), (mine, attend)):
         found = relpos.compare(*sides, *inputs)
         assert found.same and len(found.rows) == 4
+
+
+@pytest.mark.torch
+def test_complex_results_are_refused():
+    torch = pytest.importorskip("torch")
+    x = torch.arange(1.0, 4.0)
+    with pytest.raises(TypeError, match="reference: got an array of dtype complex64"):
+        relpos.compare(lambda x: torch.complex(x, x), lambda x: x, x)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("inference", [False, True])
+def test_a_gradient_that_is_cut_off_differs(inference):
+    torch = pytest.importorskip("torch")
+    q, k, v = torch.randn(3, 2, 5, 4, dtype=torch.float64)
+
+    def own(q, k, v):
+        return torch.softmax(q @ k.mT, -1) @ v
+
+    with torch.inference_mode(inference):
+        found = relpos.compare(own, lambda q, k, v: own(q, k.detach(), v), q, k, v)
+    assert verdicts(found)["grad k"] == "differs"
+    assert verdicts(found)["grad q"] == verdicts(found)["grad v"] == "same"
+
+
+KERAS = "query, value, key"  # another order of arguments
+PAIRS = {
+    KERAS: lambda f: lambda q, v, k, **more: f(q, k, v, **more),
+    "one for all three": lambda f: lambda x, **more: f(x, x, x, **more),
+    "several": lambda f: lambda *qkv, rel_key=None, **more: f(*qkv, **more),
+}
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", PAIRS)
+def test_gradients_are_of_the_arrays_that_were_given(name):
+    torch = pytest.importorskip("torch")
+    count = 1 if name == "one for all three" else 3
+    inputs = np.random.default_rng(0).standard_normal((count, 2, 5, 4))
+    make = PAIRS[name]
+
+    def mine(*args, return_context=False):
+        return make(relpos.attention)(*args, return_context=return_context)
+
+    own = make(lambda q, k, v: torch.softmax(q @ k.mT / 2, -1) @ v)
+    found = relpos.compare(own, mine, *map(torch.tensor, inputs))
+    assert [*verdicts(found).values()] == ["same"] * (1 + count)
+
+
+def test_an_operand_made_of_an_input_has_no_gradient_of_it():
+    def doubled(query, key, value, return_context=False):
+        return relpos.attention(2 * query, key, value, return_context=return_context)
+
+    x = np.random.default_rng(0).standard_normal((3, 2, 5, 4))
+    found = relpos.compare(doubled, doubled, *x)
+    assert [*verdicts(found)] == ["output", "grad key", "grad value"]
+
+
+@pytest.mark.torch
+def test_an_error_leaves_both_as_they_were():
+    torch = pytest.importorskip("torch")
+    first, x = torch.nn.Linear(4, 3), torch.ones(2, 4)
+    before, ones = first.weight.clone(), {"weight": np.ones((3, 4)), "bias": np.ones(3)}
+    with pytest.raises(ValueError, match=r"(?s)weights: .*Unexpected key"):
+        relpos.compare(first, torch.nn.Sequential(first), x, weights=ones)
+    assert torch.equal(first.weight, before)
+    with pytest.raises(ValueError, match="has shape"):
+        other = torch.nn.Linear(4, 3)
+        other.register_forward_hook(lambda module, x, out: out[:1])
+        relpos.compare(first, other, x, weights=ones)
+    assert torch.equal(first.weight, before)

@@ -182,7 +182,7 @@ CASES = [
     ("keys_left_out", "the first key left out", seen(AT > 0), {}),
     (
         "softmax_in_chunks",
-        "added or averaged",
+        "of the others, added",
         np.concatenate([softmax(S[..., :4]), softmax(S[..., 4:])], axis=-1),
         {},
     ),

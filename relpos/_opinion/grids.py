@@ -1,0 +1,87 @@
+"""Known changes of the labels of an image's cells: which row of a table pairs take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+
+from relpos._checks import Array
+from relpos._opinion.attempt import Attempt
+from relpos._opinion.tables import TABLES, axis_of
+
+#: Rules of the label of two cells of a grid (h, w), by their distances y and x, in
+#: words. The first one is right.
+RULES: dict[str, Callable[[Array, Array, int, int], Array]] = {
+    "": lambda y, x, h, w: (y + h - 1) * (2 * w - 1) + x + w - 1,
+    "rows of the grid times 2 h - 1, not 2 w - 1": (
+        lambda y, x, h, w: (y + h - 1) * (2 * h - 1) + x + w - 1
+    ),
+    "the axes of the grid exchanged": (
+        lambda y, x, h, w: (x + w - 1) * (2 * h - 1) + y + h - 1
+    ),
+    "vertical distances of the other sign": (
+        lambda y, x, h, w: (h - 1 - y) * (2 * w - 1) + x + w - 1
+    ),
+    "horizontal distances of the other sign": (
+        lambda y, x, h, w: (y + h - 1) * (2 * w - 1) + w - 1 - x
+    ),
+    "distances of the other sign": (
+        lambda y, x, h, w: (h - 1 - y) * (2 * w - 1) + w - 1 - x
+    ),
+    "distances without their sign": (
+        lambda y, x, h, w: (abs(y) + h - 1) * (2 * w - 1) + abs(x) + w - 1
+    ),
+    "distances that begin below 0, as negative indices": (
+        lambda y, x, h, w: y * (2 * w - 1) + x
+    ),
+    "rows of the grid without a factor": lambda y, x, h, w: y + h - 1 + x + w - 1,
+}
+
+
+def _apart(at: Array) -> Array:
+    """Return the distances of pairs of cells along an axis: key minus query."""
+    found: Array = at - at[:, None]
+    return found
+
+
+def _grid_of(cells: Array) -> tuple[int, int, int, int] | None:
+    """Return the sides of a grid, the sign of its distances, and its first label."""
+    count = len(cells)
+    for h in (h for h in range(1, count + 1) if count % h == 0):
+        w = count // h
+        y, x = divmod(np.arange(count), w)
+        own = _apart(y) * (2 * w - 1) + _apart(x)
+        for sign in (1, -1):
+            if np.array_equal(cells - cells[0, 0], sign * own):
+                return h, w, sign, int(cells[0, 0]) - (h - 1) * (2 * w - 1) - w + 1
+    return None
+
+
+def other_labels(attempt: Attempt) -> Iterator[Attempt]:
+    labels = attempt.get("labels")
+    if not isinstance(labels, np.ndarray) or labels.ndim != 2 or len(labels) < 4:
+        return
+    tables = [(x, n) for n in TABLES if (x := attempt.get(n)) is not None]
+    rows = min(x.shape[axis_of(name)] for x, name in tables)
+    for tokens in (0, 1):
+        if (grid := _grid_of(labels[tokens:, tokens:])) is None:
+            continue
+        h, w, sign, first = grid
+        at = np.arange(h * w)
+        orders = {"": divmod(at, w), ", counted by columns": divmod(at, h)[::-1]}
+        for (more, places), (words, rule) in product(orders.items(), RULES.items()):
+            y, x = (sign * _apart(place) for place in places)
+            new = labels.copy()
+            new[tokens:, tokens:] = (first + rule(y, x, h, w)) % rows
+            if not np.array_equal(new, labels):
+                made = attempt.with_keywords(labels=new)
+                by = f", by {words}" if words else ""
+                yield replace(made, detail=f"labels of cells{more}{by}")
+        if tokens:
+            new = labels.copy()
+            new[0, 1:], new[1:, 0] = labels[1:, 0], labels[0, 1:]
+            words = "the labels of the class token to cells and back exchanged"
+            yield replace(attempt.with_keywords(labels=new), detail=words)
