@@ -97,7 +97,8 @@ def _value(key: str, value: object) -> Any:
     if key not in ("short_factor", "long_factor"):
         return as_positive(name, value)
     factors = as_array(name, value)
-    if factors.dtype.kind not in "iuf" or not (factors > 0).all():
+    known = factors.dtype.kind in "iuf" and np.isfinite(factors).all()
+    if not known or not (factors > 0).all():
         raise ValueError(f"{name}: expected positive numbers")
     return factors.astype(np.float64)
 
@@ -395,6 +396,62 @@ _OTHER_NAMES = {"su": "longrope", "mrope": "default"}
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 #: Models whose scaling is of the layers of full attention alone.
 _SCALED_WHERE_FULL = {"olmo3"}
+_GEMMA = "gemma3_text gemma3n_text t5gemma2_decoder t5gemma2_text"
+#: Models with a base for sliding layers, whose scaling is of all layers.
+_MODERNBERT = "modernbert modernbert-decoder"
+_PART, _APART = "partial_rotary_factor", "qk_rope_head_dim"
+#: Values of transformers for keys that a configuration of these types may lack.
+_DEFAULTS = {
+    ("rope_theta", 1e4): "codegen falcon gptj",
+    ("rope_theta", 1e6): _GEMMA,
+    ("rope_local_base_freq", 1e4): _GEMMA,
+    ("global_rope_theta", 1.6e5): _MODERNBERT,
+    ("local_rope_theta", 1e4): _MODERNBERT,
+    ("rotary_dim", 64): "codegen gptj",
+    ("rotary_pct", 0.25): "gpt_neox",
+    (_PART, 0.25): "qwen3_5_moe_text qwen3_5_text qwen3_next stablelm",
+    (_PART, 0.5): "bamba glm glm4 glm4_moe glm4v_moe_text nemotron persimmon phi "
+    "recurrent_gemma",
+    (_PART, 0.9): "moonshine",
+    (_APART, 32): "axk2 minicpm3",
+    (_APART, 64): "axk1 bailing_hybrid deepseek_v2 deepseek_v3 deepseek_v32 "
+    "deepseek_v4 dots3_note_text glm4_moe_lite glm_moe_dsa hy_v4 longcat_flash "
+    "mistral4 mistral_large4_text youtu",
+    ("head_dim", 64): "gpt_oss muse_spark_text neomme neucodec openai_privacy_filter "
+    "qwen2_5_omni_dit voxtral_realtime_encoder xcodec2",
+    ("head_dim", 80): "timesfm2_5",
+    ("head_dim", 128): "afmoe beam cohere2_moe cosmos3_edge_text cwm dia_decoder "
+    "dia_encoder ernie4_5 flint glm glm4 helium higgs_audio_v2 hrm_text hy_v3 "
+    "internlm3 iquestcoder kolibri1 laguna lfm3 llama4_text mellum minimax_m2 "
+    "minimax_m3_vl_text ministral3 molmo2_text muse_glimmer_assistant "
+    "muse_glimmer_text paddleocr_vl_text pe_audio_encoder pe_audio_video_encoder "
+    "pe_video_encoder qwen2_5_omni_talker qwen3 qwen3_omni_moe_talker_code_predictor "
+    "qwen3_vl_text seed_oss solar_open step3p5 zaya",
+    ("head_dim", 192): "mimo_v2_flash",
+    ("head_dim", 256): "diffusion_gemma_text embedding_gemma2_text gemma gemma2 "
+    "gemma4_text gemma4_unified_text qwen3_5_moe_text qwen3_5_text qwen3_next "
+    f"qwen4_exp_text t5_gemma_module vaultgemma {_GEMMA}",
+}
+#: Models whose base has another default than 10000, which not all versions share.
+_OTHER_BASE = set(
+    "apertus bailing_hybrid bitnet blt blt_global_transformer blt_local_decoder "
+    "blt_local_encoder cohere cosmos3_edge_text csm csm_depth_decoder_model cwm "
+    "dots3_note_text emu3_text_model ernie4_5 ernie4_5_moe ernie4_5_vl_moe_text evolla "
+    "flex_olmo fuyu gpt_oss gte helium hy_v3 jina_embeddings_v3 lfm2 lfm2_moe lfm3 "
+    "llama4_text longcat_flash minimax minimax_m2 minimax_m3_vl_text mixtral "
+    "mllama_text_model muse_glimmer_assistant musicflamingo neomme nomic_bert olmo3 "
+    "openai_privacy_filter paddleocr_vl_text pe_audio_encoder pe_audio_video_encoder "
+    "pe_video_encoder phimoe qwen2_5_omni_talker qwen2_5_omni_text qwen2_5_vl_text "
+    "qwen2_vl_text qwen3_omni_moe_text qwen3_vl_moe_text qwen3_vl_text smollm3 "
+    f"solar_open {_GEMMA} {_MODERNBERT}".split()
+)
+#: Encoders of images whose rotation is of a grid, with keys as of a sequence.
+_OF_GRIDS = {
+    *("dinov3_vit", "eomt_dinov3", "gemma4_vision", "llama4_vision_model", "pixtral"),
+    "sapiens2",
+}
+#: Models whose layers of full attention have no rotary encoding.
+_ROTATED_WHERE_SLIDING = {"afmoe", "cohere2", "flint"}
 #: Models with interleaved pairs, by ``model_type``: configurations rarely have a key.
 _INTERLEAVED = {
     *("axk1", "axk2", "bailing_hybrid", "blt_global_transformer", "blt_local_decoder"),
@@ -403,7 +460,8 @@ _INTERLEAVED = {
     *("dots3_note_text", "ernie4_5", "ernie4_5_moe", "ernie4_5_vl_moe_text", "glm"),
     *("glm4", "glm4_moe_lite", "glm4v_text", "glm_moe_dsa", "glm_ocr_text", "gptj"),
     *("helium", "llama4_text", "longcat_flash", "mistral4", "mistral_large4_text"),
-    *("moonshine", "moonshine_streaming", "youtu"),
+    *("moonshine", "moonshine_streaming", "openai_privacy_filter", "pe_audio_encoder"),
+    *("pe_audio_video_encoder", "pe_video_encoder", "youtu"),
 }
 
 
@@ -440,9 +498,18 @@ def as_config(config: object) -> Values:
 
 
 def _as_values(config: object) -> Values:
+    """Return the configuration of the text, with what its type has by default."""
     values = as_config(config)
     text = values.get("text_config")
-    return values if text is None else _as_values(text)
+    if text is not None:
+        return _as_values(text)
+    kind = _type_of(values)
+    own = {key: x for (key, x), types in _DEFAULTS.items() if kind in types.split()}
+    return {**own, **values}
+
+
+def _type_of(config: Values) -> str:
+    return str(config.get("model_type"))
 
 
 def _first(values: Values, *names: str) -> Any:
@@ -461,8 +528,9 @@ def _choose(layer_type: str | None, types: list[str]) -> str:
 
 def _of_layer(config: Values, layer_type: str | None) -> dict[str, Any]:
     """Return ``rope_parameters`` of one type of layer, with its base."""
-    rope = _first(config, "rope_scaling", "rope_parameters")
-    rope = {} if rope is None else rope
+    ropes = (config.get(name) for name in ("rope_scaling", "rope_parameters"))
+    said = (x for x in ropes if x is not None)
+    rope = next((x for x in said if not isinstance(x, Mapping) or x), {})
     if not isinstance(rope, Mapping):
         raise TypeError(
             f"config: its rope_parameters are {kind_of(rope)}; expected a dict"
@@ -470,13 +538,16 @@ def _of_layer(config: Values, layer_type: str | None) -> dict[str, Any]:
     base = _first(config, "rope_theta", "global_rope_theta", "rotary_emb_base")
     nested = [name for name, values in rope.items() if isinstance(values, Mapping)]
     local = _first(config, "rope_local_base_freq", "local_rope_theta")
-    if local is None and config.get("model_type") in _SCALED_WHERE_FULL:
+    if local is None and _type_of(config) in _SCALED_WHERE_FULL:
         local = base
     if nested:
         values = dict(rope[_choose(layer_type, nested)])
+        base = local if layer_type == _SLIDING and local is not None else base
     elif local is not None:
         full = _choose(layer_type, [_FULL, _SLIDING]) == _FULL
-        values = dict(rope) if full else {"rope_theta": local}
+        scaled = full or _type_of(config) in _MODERNBERT.split()
+        values = dict(rope) if scaled else {}
+        base = base if full else local
     else:
         values = dict(rope)
         if layer_type is not None:
@@ -484,6 +555,11 @@ def _of_layer(config: Values, layer_type: str | None) -> dict[str, Any]:
         if config.get(LENGTH) is not None:
             values[LENGTH] = config[LENGTH]
     if values.get("rope_theta") is None:
+        if base is None and _type_of(config) in _OTHER_BASE:
+            raise ValueError(
+                "config: got no rope_theta; expected one, because "
+                f"{_type_of(config)}'s own default is not 10000"
+            )
         values["rope_theta"] = 10000.0 if base is None else base
     return values
 
@@ -567,11 +643,31 @@ def _scaling(config: Values, values: Values, seq_len: int | None) -> Any:
         values = {"factor": values.get("factor")}
     given = {**known, **{key: x for key, x in values.items() if x is not None}}
     if name == "longrope":  # Phi-3.5-MoE's magnitudes, of either length
-        far = seq_len is not None and given[LENGTH] and seq_len > given[LENGTH]
+        own = given[LENGTH] and as_int(f"config: {LENGTH}", given[LENGTH], 1)
+        far = seq_len is not None and own and seq_len > own
         factor = values.get("long_mscale" if far else "short_mscale")
         given["attention_factor"] = factor or given.get("attention_factor")
     _, required, optional = SCALINGS[name]
     return name, {key: given[key] for key in required + optional if key in given}
+
+
+def _check_rotates(config: Values, layer_type: str | None) -> None:
+    """Raise for a model, or for layers of it, whose rotation is not of a sequence."""
+    kind = _type_of(config)
+    if kind in _OF_GRIDS:
+        raise ValueError(
+            f"config: its model_type is {kind!r}, of a grid; expected one of a "
+            "sequence (axial_angles has the angles of grids)"
+        )
+    if kind in _ROTATED_WHERE_SLIDING and layer_type == _FULL:
+        raise ValueError(
+            f"layer_type: got {layer_type!r}, without a rotary encoding in {kind}; "
+            f"expected {_SLIDING!r}"
+        )
+    if kind == "falcon" and config.get("alibi"):
+        raise ValueError(
+            "config: its alibi is set; expected a model that rotates instead"
+        )
 
 
 def rotary_from_config(
@@ -625,9 +721,10 @@ def rotary_from_config(
     -----
     As in transformers, "dynamic" compares `seq_len` with ``max_position_embeddings``;
     "yarn", "llama3" and "longrope" with ``original_max_position_embeddings``, which may
-    be outside the dict. Keys that no formula reads are ignored. Interleaved models of
-    transformers that sort columns first have theirs in another order, which queries and
-    keys share.
+    be outside the dict. Keys that no formula reads are ignored. A key that `config`
+    lacks has the value that transformers has for its ``model_type``; the base, where
+    that is not 10000, has to be given. Interleaved models of transformers that sort
+    columns first have theirs in another order, which queries and keys share.
 
     References
     ----------
@@ -656,6 +753,7 @@ def rotary_from_config(
             "config: says nothing of a rotary encoding; expected some of "
             f"{', '.join(sorted(_ROTARY))}"
         )
+    _check_rotates(given, layer_type)
     values = _of_layer(given, layer_type)
     scaling = _scaling(given, values, length)
     columns = _head_dim(given, layer_type)
@@ -668,8 +766,10 @@ def rotary_from_config(
         magnitude = rotary_magnitude(scaling)
     except (TypeError, ValueError) as error:
         raise type(error)(f"config: {error}") from None
+    if _type_of(given) == "nanochat":  # which rotates backwards
+        inv_freq = -inv_freq
     neighbours = given.get("rope_interleave")
     if neighbours is None:
-        neighbours = given.get("model_type") in _INTERLEAVED
+        neighbours = _type_of(given) in _INTERLEAVED
     interleaved = as_flag("config: its rope_interleave", neighbours)
     return RotaryParameters(inv_freq, magnitude, columns, interleaved)

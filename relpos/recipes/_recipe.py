@@ -209,6 +209,7 @@ def transformer_xl(
         "rel_key": projected(weight, rows, u.size // dim),
         "pos_bias_u": like(factor * u, u).reshape(-1, dim),
         "pos_bias_v": like(factor * v, v).reshape(-1, dim),
+        "beyond": "raise",
     }
     return Recipe(keywords, partial(_xl_backward, parameters, rows, factor))
 

@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from relpos._checks import Array, as_floating, as_int, as_real, kind_of, like, quiet
+from relpos._checks import (
+    POSITION_LIMIT,
+    Array,
+    as_choice,
+    as_floating,
+    as_int,
+    as_ints,
+    as_real,
+    check_shape,
+    kind_of,
+    like,
+    quiet,
+)
 from relpos._encodings.rotary_scaling import as_config
 from relpos._foreign import of_tensor
 from relpos.recipes._recipe import Keywords, as_length, projected
 from relpos.recipes.decoders import gemma2, gpt_oss, inkling, recurrent_gemma
-from relpos.recipes.images import beit, sam, swin, swin_v2
+from relpos.recipes.images import as_window, beit, sam, swin, swin_v2
 from relpos.recipes.speech import vits, wav2vec2_bert
 from relpos.recipes.text import bert, deberta, longt5_local, mpnet, t5
 
@@ -37,6 +49,16 @@ class _Model(NamedTuple):
             )
         return self.config.get(name, *default)
 
+    def number(self, name: str, *default: int, least: int | None = 1) -> int:
+        return as_int(f"config: {name}", self.setting(name, *default), least)
+
+    def text(self, name: str, default: str) -> str:
+        """Return a text of the configuration; None stands for the default."""
+        value = self.setting(name, None)
+        if not isinstance(value, str | None):
+            raise TypeError(f"config: {name}: got {kind_of(value)}; expected a str")
+        return default if value is None else value
+
     def has(self, ending: str) -> bool:
         return bool(self._names(ending))
 
@@ -57,14 +79,22 @@ class _Model(NamedTuple):
         fits = [name for name in self.state if pattern.fullmatch(name)]
         numbers = {name: re.search(r"(?:^|\.)(\d+)\.", name) for name in fits}
         own = [n for n, m in numbers.items() if m and int(m[1]) == self.layer]
-        return own or [n for n, m in numbers.items() if not m]
+        shared = [n for n, m in numbers.items() if not m]
+        if own and shared:  # which a model adds
+            raise ValueError(
+                f"state_dict: got {own[0]!r} and {shared[0]!r}; expected a table of "
+                f"layer {self.layer} or one of all layers (for both, pass their sum as "
+                "one of them)"
+            )
+        return own or shared
 
-    def sliding(self, kind: str, window: str) -> int | None:
-        """Return the window of the layer if it is of that kind."""
-        kinds = self.setting("layer_types")
-        if not isinstance(kinds, Sequence) or self.layer >= len(kinds):
+    def sliding(self, window: str, *kinds: str) -> int | None:
+        """Return the window of the layer if it is of the first of the two kinds."""
+        types = self.setting("layer_types")
+        is_list = isinstance(types, Sequence) and not isinstance(types, str)
+        if not is_list or self.layer >= len(types):
             raise ValueError(f"config: layer_types has no entry for layer {self.layer}")
-        if kinds[self.layer] != kind:
+        if as_choice("config: layer_types", types[self.layer], kinds) != kinds[0]:
             return None
         return as_length(f"config: {window}", self.setting(window))
 
@@ -74,7 +104,7 @@ class _Model(NamedTuple):
 
 def _bert(model: _Model) -> Keywords:
     kinds = {"relative_key": False, "relative_key_query": True}
-    kind = model.setting("position_embedding_type", "absolute")
+    kind = model.text("position_embedding_type", "absolute")
     if kind not in kinds:
         return {}  # positions are in the tokens
     return bert(model.weight(r"distance_embedding\.weight"), key_query=kinds[kind])
@@ -138,14 +168,14 @@ def _deberta(model: _Model) -> Keywords:
     if model.setting("talking_head", False):
         raise ValueError("config: talking_head is set; expected a model without it")
     types = model.setting("pos_att_type", None) or []
-    types = types.split("|") if isinstance(types, str) else list(types)
-    if not {*types} <= {*_SHARED}:
+    types = types.split("|") if isinstance(types, str) else types
+    if not isinstance(types, Collection) or not all(t in [*_SHARED] for t in types):
         raise ValueError(f"config: pos_att_type is {types}; expected c2p, p2c or both")
     if not types:
         return {}
     if not model.setting("relative_attention", False):
         # the terms that are named count in the scale all the same
-        head_dim = model.setting("hidden_size") // model.setting("num_attention_heads")
+        head_dim = model.number("hidden_size") // model.number("num_attention_heads")
         return {"scale": ((1 + len(types)) * head_dim) ** -0.5}
     shared = kind == "deberta-v2" and model.setting("share_att_key", False)
     names = _SHARED if shared else _OWN[kind]
@@ -158,11 +188,16 @@ def _deberta(model: _Model) -> Keywords:
 def _embeddings(model: _Model) -> tuple[Array, int | None]:
     """Return the embeddings, normalised as the model does, and the buckets' reach."""
     rows = as_floating("rel_embeddings", model.weight(r"rel_embeddings\.weight"))
-    reach = model.setting("max_relative_positions", -1)
+    reach = model.number("max_relative_positions", -1, least=None)
     if reach < 1:
-        reach = model.setting("max_position_embeddings")
-    norms = model.setting("norm_rel_ebd", None) or "none"
-    if "layer_norm" in norms.lower():
+        reach = model.number("max_position_embeddings")
+    buckets = 0
+    if model.config["model_type"] == "deberta-v2":
+        buckets = model.number("position_buckets", -1, least=None)
+    span = buckets if buckets > 0 else reach
+    fits = len(rows) == 2 * span
+    check_shape("rel_embeddings", rows, fits, f"2 * {span} rows, as config has them")
+    if "layer_norm" in model.text("norm_rel_ebd", "none").lower():
         weight, bias = (
             model.weight(rf"encoder\.LayerNorm\.{part}") for part in ("weight", "bias")
         )
@@ -171,16 +206,12 @@ def _embeddings(model: _Model) -> tuple[Array, int | None]:
         x -= x.mean(axis=-1, keepdims=True)
         x /= np.sqrt((x * x).mean(axis=-1, keepdims=True) + eps)
         rows = like(x * weight + bias, rows)
-    buckets = model.setting("position_buckets", -1)
-    has_buckets = model.config["model_type"] == "deberta-v2" and buckets > 0
-    return rows, reach if has_buckets else None
+    return rows, reach if buckets > 0 else None
 
 
 @quiet
 def _project(model: _Model, name: str, rows: Array) -> Array:
-    heads = as_int(
-        "config: num_attention_heads", model.setting("num_attention_heads"), 1
-    )
+    heads = model.number("num_attention_heads")
     weight = as_floating(name, model.weight(rf"attention\.self\.{name}\.weight"))
     table = projected(weight, rows, heads)
     ending = rf"attention\.self\.{name}\.bias"
@@ -194,8 +225,8 @@ def _project(model: _Model, name: str, rows: Array) -> Array:
 
 
 def _patches(model: _Model) -> list[int]:
-    sizes = (model.setting(name) for name in ("image_size", "patch_size"))
-    image, patch = ([n, n] if isinstance(n, int) else list(n) for n in sizes)
+    names = "image_size", "patch_size"
+    image, patch = (as_window(f"config: {n}", model.setting(n), 1) for n in names)
     return [a // b for a, b in zip(image, patch, strict=True)]
 
 
@@ -206,7 +237,8 @@ def _beit(model: _Model) -> Keywords:
 def _block(model: _Model) -> tuple[_Model, str]:
     """Return the model with the stage as layer, and the names of the given layer."""
     block = model.layer
-    for stage, depth in enumerate(model.setting("depths")):
+    depths = as_ints("config: depths", model.setting("depths"), 0, POSITION_LIMIT)
+    for stage, depth in enumerate(depths):
         if block < depth:
             return model._replace(layer=stage), rf"layers\.{stage}\.blocks\.{block}\."
         block -= depth
@@ -226,12 +258,15 @@ def _swin_v2(model: _Model) -> Keywords:
         stage.weight(rf"{names}.*continuous_position_bias_mlp\.{part}")
         for part in (r"0\.weight", r"0\.bias", r"2\.weight")
     )
-    window = model.setting("window_size")
-    # a stage smaller than the window is one window
-    sides = [min(n // 2**stage.layer, window) for n in _patches(model)]
-    trained = model.setting("pretrained_window_sizes", None)
+    # a stage with fewer rows than the window has windows of that many rows, square
+    side = min(_patches(model)[0] // 2**stage.layer, model.number("window_size"))
+    name = "pretrained_window_sizes"
+    given = model.setting(name, None) or []
+    trained = as_ints(f"config: {name}", given, 0, POSITION_LIMIT)
+    if trained and stage.layer >= len(trained):
+        raise ValueError(f"config: {name} has no entry for stage {stage.layer}")
     pretrained = trained[stage.layer] if trained else None
-    return swin_v2(w1, b1, w2, sides, pretrained_window=pretrained)
+    return swin_v2(w1, b1, w2, side, pretrained_window=pretrained)
 
 
 def _sam(model: _Model) -> Keywords:
@@ -258,15 +293,19 @@ def _wav2vec2_bert(model: _Model) -> Keywords:
     return wav2vec2_bert(model.weight(r"distance_embedding\.weight"), **settings)
 
 
+#: Values of ``layer_types``: of layers with a window, and of those without.
+_TYPES = "sliding_attention", "full_attention"
+
+
 def _gpt_oss(model: _Model) -> Keywords:
-    window = model.sliding("sliding_attention", "sliding_window")
+    window = model.sliding("sliding_window", *_TYPES)
     return gpt_oss(model.weight(r"self_attn\.sinks"), sliding_window=window)
 
 
 def _gemma2(model: _Model) -> Keywords:
     names = "query_pre_attn_scalar", "attn_logit_softcapping"
     settings = {name: model.setting(name) for name in names}
-    window = model.sliding("sliding_attention", "sliding_window")
+    window = model.sliding("sliding_window", *_TYPES)
     return gemma2(sliding_window=window, **settings)
 
 
@@ -276,7 +315,7 @@ def _recurrent_gemma(model: _Model) -> Keywords:
 
 
 def _inkling(model: _Model) -> Keywords:
-    window = model.sliding("hybrid_sliding", "sliding_window_size")
+    window = model.sliding("sliding_window_size", "hybrid_sliding", "hybrid")
     dim = model.setting("swa_head_dim" if window else "head_dim")
     return inkling(model.weight(r"rel_logits_proj\.proj"), dim, window=window)
 
@@ -363,7 +402,9 @@ def from_config(
     Notes
     -----
     Recipes that take an input, a length or positions have to be called themselves:
-    `xlnet`, `wavlm`, `zipformer`, `parakeet`, `gemma3n_audio` and others.
+    `xlnet`, `wavlm`, `zipformer`, `parakeet`, `gemma3n_audio` and others. Full layers
+    of Inkling multiply the query and the position query by `inkling_temperature`, if
+    the configuration has a ``log_scaling_n_floor``.
 
     References
     ----------

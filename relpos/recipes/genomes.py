@@ -138,7 +138,8 @@ def enformer(
     Returns
     -------
     Recipe
-        `rel_key`, of 2 length - 1 rows, `pos_bias_u` and `pos_bias_v`.
+        `rel_key`, of 2 length - 1 rows, `pos_bias_u`, `pos_bias_v` and
+        ``beyond="raise"``.
 
     Examples
     --------

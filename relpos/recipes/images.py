@@ -394,10 +394,10 @@ def swin_v2(
     first = as_shaped("w1", w1, "F", 2)
     bias = as_shaped("b1", b1, len(first))
     second = as_shaped("w2", w2, "H", len(first))
-    sides = _window("window", window, 1)
+    sides = as_window("window", window, 1)
     trained = [0]
     if pretrained_window is not None:
-        trained = _window("pretrained_window", pretrained_window, 0)
+        trained = as_window("pretrained_window", pretrained_window, 0)
     offsets = _log_offsets(sides, trained, len(first))
     inner, shift, outer = (x.astype(np.float64) for x in (first, bias, second))
     hidden = np.maximum(offsets @ inner.T + shift, 0)
@@ -408,7 +408,7 @@ def swin_v2(
     return Recipe(keywords, partial(_swin_v2_backward, network, offsets, hidden, gates))
 
 
-def _window(name: str, value: object, low: int) -> list[int]:
+def as_window(name: str, value: object, low: int) -> list[int]:
     sides = as_ints(name, value, low, POSITION_LIMIT)
     if len(sides) == 1:
         return sides * 2

@@ -165,7 +165,8 @@ def parakeet(
     Returns
     -------
     Recipe
-        `rel_key`, of 2 length - 1 rows, `pos_bias_u` and `pos_bias_v`.
+        `rel_key`, of 2 length - 1 rows, `pos_bias_u`, `pos_bias_v` and
+        ``beyond="raise"``.
 
     References
     ----------
@@ -277,6 +278,7 @@ def wavlm(
     wanted = f"(..., L, {width}), {const.shape[1]} heads of {weight.shape[1]}"
     check_shape("hidden_states", hidden, fits, wanted)
     reach = as_length("max_distance", max_distance)
+    check_memory("max_distance", (2 * reach + 1,), np.dtype(np.int64))
     buckets = t5_bucket(
         np.arange(-reach, reach + 1), num_buckets=len(embed), max_distance=reach
     )
@@ -427,8 +429,9 @@ def zipformer(
     Returns
     -------
     Recipe
-        `rel_key`, `min_relative_position`, `query_offset` and `scale`. Pass in addition
-        ``position_query=p``, the third part of ``in_proj`` in heads (B, H, Lq, P).
+        `rel_key`, `min_relative_position`, `query_offset`, ``beyond="raise"`` and
+        `scale`. Pass in addition ``position_query=p``, the third part of ``in_proj`` in
+        heads (B, H, Lq, P).
 
     Examples
     --------
@@ -460,6 +463,7 @@ def zipformer(
         "rel_key": projected(weight, rows, heads),
         "min_relative_position": 1 - keys,
         "query_offset": keys - queries,
+        "beyond": "raise",
         "scale": 1.0,
     }
     return Recipe(keywords, partial(_zipformer_backward, weight, rows))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import overload
 
@@ -90,6 +91,7 @@ def t5(
     table = as_table("weight", weight, "(num_buckets, H)")
     rows = t5_rows(table.shape, num_buckets)
     reach = as_length("max_distance", max_distance)
+    check_memory("max_distance", (2 * reach + 1,), np.dtype(np.int64))
     offsets = np.arange(-reach, reach + 1)
     sizes = {"num_buckets": rows, "max_distance": reach}
     buckets = t5_bucket(offsets, bidirectional=bidirectional, **sizes)
@@ -460,13 +462,26 @@ def deberta(
         )
     span = reach = rows // 2
     if max_position is not None:
-        reach = as_length("max_position", max_position)
+        longest = as_length("max_position", max_position)
+        reach = _farthest(span, longest)
+        check_memory("max_position", (2 * reach + 1,), np.dtype(np.int64))
     bucket = distance = np.arange(reach, -reach - 1, -1)  # query minus key
     if max_position is not None:
-        bucket = deberta_bucket(distance, bucket_size=span, max_position=reach)
+        bucket = deberta_bucket(distance, bucket_size=span, max_position=longest)
     keywords["buckets"] = np.clip(bucket + span, 0, rows - 1)
     keywords["scale"] = ((1 + len(tables.keys() & keywords)) * shape[-1]) ** -0.5
     return keywords
+
+
+def _farthest(span: int, longest: int) -> int:
+    """Return a distance whose bucket is `span` or more, so that all beyond share a row.
+
+    With m = span // 2, buckets reach 2 m at `longest`. An odd span is one more.
+    """
+    m, last = span // 2, longest - 1
+    if span % 2 == 0 or not 1 < m < last:  # which deberta_bucket refuses
+        return longest
+    return math.ceil(m * math.pow(last / m, m / (m - 1))) + 1
 
 
 # ---- XLNet ---------------------------------------------------------------------------

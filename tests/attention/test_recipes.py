@@ -6,6 +6,7 @@ import numpy as np
 import oracle_biases as oracle
 import pytest
 from backward_checks import difference_of
+from bad_recipes import GOOD
 from problems import normal, qkv
 from tolerances import assert_bitwise, assert_close
 
@@ -63,11 +64,10 @@ def test_bert(rng, isa, dtype, key_query, lq, lk, past):
 @both_dtypes
 @pytest.mark.parametrize("lq, lk, past", [(20, 20, 0), (2, 20, 18)])
 @pytest.mark.parametrize("kinds", ["c2p", "p2c", "both"])
-@pytest.mark.parametrize("last", [None, 16])
-def test_deberta(rng, isa, dtype, lq, lk, past, kinds, last):
+@pytest.mark.parametrize("span, last", [(6, None), (6, 16), (5, 6)])
+def test_deberta(rng, isa, dtype, lq, lk, past, kinds, span, last):
     """Both directions take the row of i - j; longer than max_position, too."""
     q, k, v = qkv(rng, (B,), H, lq, lk, D)
-    span = 6
     tables = {"pos_key": normal(rng, H, 2 * span, D)}
     tables["pos_query"] = normal(rng, H, 2 * span, D)
     if kinds != "both":
@@ -95,6 +95,30 @@ def test_deberta(rng, isa, dtype, lq, lk, past, kinds, last):
         **recipes.deberta(**cast, max_position=last),
     )
     assert_close(got, want, "forward")
+
+
+@pytest.mark.parametrize("span", [4, 5, 7, 9, 16, 255])
+@pytest.mark.parametrize("more", [2, 3, 40])
+def test_deberta_shares_rows_beyond_its_buckets(span, more):
+    """Each end of the buckets is the row that all farther distances have."""
+    last = span // 2 + more
+    buckets = recipes.deberta(np.zeros((2 * span, 1)), max_position=last)["buckets"]
+    far = np.arange(len(buckets)) - len(buckets) // 2
+    for distance in (far, far + 9, far - 9):
+        got = buckets[np.clip(len(buckets) // 2 - distance, 0, len(buckets) - 1)]
+        bucket = relpos.deberta_bucket(distance, bucket_size=span, max_position=last)
+        assert_bitwise(got, np.clip(bucket + span, 0, 2 * span - 1))
+
+
+@pytest.mark.parametrize("name", ["parakeet", "enformer", "zipformer"])
+def test_more_tokens_than_a_recipe_was_made_for(rng, name):
+    recipe = getattr(recipes, name)(**GOOD[name])
+    length = GOOD[name].get("key_length", GOOD[name].get("length")) + 2
+    q, k, v = qkv(rng, (), 2, length, length, 8)
+    if name == "zipformer":
+        recipe["position_query"] = q[..., :3]
+    with pytest.raises(IndexError, match="rel_key: visible relative positions run"):
+        relpos.attention(q, k, v, **recipe)
 
 
 def test_deberta_without_tables_is_plain_attention(rng):

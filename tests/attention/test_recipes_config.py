@@ -142,6 +142,9 @@ CASES = [
     ("swinv2", {"depths": [2, 2], "image_size": 32, "patch_size": 4, "window_size": 6,
                 "pretrained_window_sizes": [0, 3]}, SWIN_V2, 2,
      lambda w: recipes.swin_v2(*w[6:9], (4, 4), pretrained_window=3)),
+    ("swinv2", {"depths": [2, 2], "image_size": [16, 64], "patch_size": 4,
+                "window_size": 6}, SWIN_V2, 1,
+     lambda w: recipes.swin_v2(*w[3:6], (4, 4))),
     ("sam", {"vision_config": {"hidden_size": 8}}, SAM, 1,
      lambda w: recipes.sam(*w[2:], (4, 4))),
     ("sam_vision_model", {}, SAM, 0, lambda w: recipes.sam(*w[:2], (2, 2))),
@@ -264,9 +267,63 @@ config=GPT_OSS, state_dict=SINKS, layer=0 -> ValueError: config: has no layer_ty
     expected that of a whole gpt_oss model
 config=GPT_OSS | TYPES, state_dict=SINKS, layer=2 -> ValueError: config: layer_types has
     no entry for layer 2
+config=GPT_OSS | {"layer_types": "sliding"}, state_dict=SINKS, layer=0 -> ValueError:
+    config: layer_types has no entry for layer 0
+config=GPT_OSS | {"layer_types": ["sliding"]}, state_dict=SINKS, layer=0 -> ValueError:
+    config: layer_types: got 'sliding'; expected one of 'sliding_attention', 'full_atten
+config=GPT_OSS | {"layer_types": [3]}, state_dict=SINKS, layer=0 -> TypeError: config:
+    layer_types: got int; expected one of
+config={"model_type": "inkling_text"} | INKLING | {"layer_types": ["full_attention"]},
+    layer=0 -> ValueError: config: layer_types: got 'full_attention'; expected one of
+    'hybrid_sliding', 'hybrid'
 config=GPT_OSS | TYPES | {"sliding_window": 0}, state_dict=SINKS, layer=0 -> ValueError:
     config: sliding_window: got 0; expected
+config=BEIT, state_dict=BOTH, layer=0 -> ValueError: state_dict: got
+    'layers.0.relative_position_bias_table' and 'shared.relative_position_bias_table';
+    expected a table of layer 0 or
+config=BEIT | {"image_size": "48"}, state_dict=ONE -> TypeError: config: image_size: got
+    str; expected an integer
+config=BEIT | {"patch_size": 0}, state_dict=ONE -> ValueError: config: patch_size: got
+    0; expected an integer from 1
+config=BEIT | {"patch_size": [8, 8, 8]}, state_dict=ONE -> ValueError: config:
+    patch_size: got [8, 8, 8]; expected an integer or (rows, columns)
+config=V1 | {"pos_att_type": 3} -> ValueError: config: pos_att_type is 3; expected c2p
+config=V1 | {"pos_att_type": [["c2p"]]} -> ValueError: config: pos_att_type is [['c2p']]
+config=V1 | {"relative_attention": False, "num_attention_heads": 0} -> ValueError:
+    config: num_attention_heads: got 0; expected an integer of at least 1
+config=V1 | {"relative_attention": False, "hidden_size": "8"} -> TypeError: config:
+    hidden_size: got str; expected an integer
+config=V1 | {"max_relative_positions": "9"}, state_dict=ROWS -> TypeError: config:
+    max_relative_positions: got str; expected an integer
+config=V1 | {"norm_rel_ebd": ["layer_norm"]}, state_dict=ROWS -> TypeError: config:
+    norm_rel_ebd: got list; expected a str
+config=V1 | {"max_position_embeddings": 8}, state_dict=ROWS -> ValueError:
+    rel_embeddings: got shape (18, 8); expected 2 * 8 rows
+config=V2 | {"position_buckets": "4"}, state_dict=ROWS -> TypeError: config:
+    position_buckets: got str; expected an integer
+config=V2 | {"position_buckets": 4}, state_dict=ROWS -> ValueError: rel_embeddings: got
+    shape (18, 8); expected 2 * 4 rows
+config={"model_type": "bert", "position_embedding_type": ["a"]} -> TypeError: config:
+    position_embedding_type: got list; expected a str
+config={"model_type": "swin", "depths": "2"} -> TypeError: config: depths: got str
+config=WINDOWS | {"window_size": None}, state_dict=SWIN_V2 -> TypeError: config:
+    window_size: got NoneType; expected an integer
+config=WINDOWS | {"pretrained_window_sizes": "a"}, state_dict=SWIN_V2 -> TypeError:
+    config: pretrained_window_sizes: got str; expected an integer or
+config=WINDOWS | {"pretrained_window_sizes": [3]}, state_dict=SWIN_V2, layer=2 ->
+    ValueError: config: pretrained_window_sizes has no entry for stage 1
 """
+ONE = {"layers.1.relative_position_bias_table": table(11 * 5 + 3, H)}
+BOTH = {
+    f"{place}.relative_position_bias_table": table(11 * 5 + 3, H)
+    for place in ("layers.0", "shared")
+}
+BEIT = {"model_type": "beit", **IMAGE}
+V1 = {"model_type": "deberta", **DEBERTA}
+V2 = {"model_type": "deberta-v2", **DEBERTA}
+ROWS = own_deberta()
+WINDOWS = {"model_type": "swinv2", "depths": [2, 2], "image_size": 32}
+WINDOWS |= {"patch_size": 4, "window_size": 6}
 GPT_OSS = {"model_type": "gpt_oss"}
 SINKS = {"model.layers.0.self_attn.sinks": table(H)}
 

@@ -111,6 +111,9 @@ deberta(pos_query=ones(7, D), pos_key=None) -> ValueError: (7, 8); expected … 
     number
 deberta(pos_query=ones(D)) -> ValueError: 1 axes; expected (2 span, D)
 deberta(max_position=3) -> ValueError: got 3; expected an integer from 4
+deberta(max_position=2**59) -> ValueError: more bytes than memory can address
+deberta(max_position=2**59, pos_key=ones(10, D), pos_query=None) -> ValueError: more
+    bytes than memory can address
 deberta(max_position=9.5) -> TypeError: got float; expected an integer
 t5(weight=ones(32)) -> ValueError: 1 axes; expected (num_buckets, H)
 t5(weight=Tensor()) -> TypeError: .detach()
@@ -120,6 +123,7 @@ t5(weight=ones(2, 32, H)) -> ValueError: expected (num_buckets, H)
 t5(weight=ones(12, 32)) -> ValueError: weight.T …num_buckets=12 if it
 t5(weight=ones(12, 16), num_buckets=16) -> ValueError: (12, 16) with num_buckets=16;
     expected (16, H)
+t5(max_distance=2**59) -> ValueError: more bytes than memory can address
 t5(max_distance=8) -> ValueError: got 8; expected an integer from 9
 xlnet(query_length=4.0) -> TypeError: got float; expected an integer
 xlnet(rel_key=TEXT) -> TypeError: dtype <U1; expected float16
@@ -259,6 +263,7 @@ wavlm(gru_rel_pos_linear_weight=ones(4, D)) -> ValueError: (8, D)
 wavlm(gru_rel_pos_linear_bias=ones(4)) -> ValueError: expected (8,)
 wavlm(rel_attn_embed=ones(32, 3)) -> ValueError: (num_buckets, 2)
 wavlm(hidden_states=ones(L, D)) -> ValueError: (..., L, 16), 2 heads
+wavlm(max_distance=2**59) -> ValueError: more bytes than memory can address
 wavlm(max_distance=8) -> ValueError: got 8; expected an integer from 9
 zipformer(linear_pos=ones(H * 3)) -> ValueError: expected (H * P, E)
 zipformer(linear_pos=ones(5, 6)) -> ValueError: (5, 6) for 2 heads; expe

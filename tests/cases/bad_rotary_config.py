@@ -39,6 +39,15 @@ rope_scaling={"type": "llama3", "factor": 2.0} -> ValueError: config: scaling: g
     'low_freq_factor'; 'llama3' needs it
 rope_scaling={"type": "yarn"}, max_position_embeddings=-1 -> ValueError: config:
     scaling: …: got -1.0; expected a positive number
+model_type="dinov3_vit" -> ValueError: config: its model_type is 'dinov3_vit', of a
+    grid; expected one of a sequence (axial_angles
+model_type="eomt_dinov3" -> ValueError: config: its model_type is 'eomt_dinov3', of a gr
+model_type="llama4_vision_model" -> ValueError: config: …, of a grid
+model_type="falcon", alibi=True -> ValueError: config: its alibi is set; expected a
+    model that rotates
+model_type="cohere2", layer_type="full_attention" -> ValueError: layer_type: got
+    'full_attention', without a rotary encoding in cohere2; expected 'sliding_attention'
+model_type=["falcon"], rope_theta=0 -> ValueError: config: base: got 0.0; expected a
 layer_type=3 -> TypeError: layer_type: got int; expected a str
 layer_type="slidin", layer_types=["full_attention"] -> ValueError: layer_type: got
     'slidin'; expected one of 'full_attention', as the layers

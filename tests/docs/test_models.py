@@ -61,6 +61,7 @@ CONFIGS = {
         "rope_theta": 1e6,
         "rope_scaling": {"type": "yarn", "factor": 4.0},
     },
+    "Inkling": {"log_scaling_n_floor": 3, "log_scaling_alpha": 0.1},
     "Mistral": {**LARGE, "rope_theta": 1e4, "sliding_window": 4},
     "Phi-3": {
         **LARGE,
@@ -82,7 +83,7 @@ CONFIGS = {
     "Gemma 2": {**GEMMA, "rope_theta": 1e4},
     "GPT-NeoX": {**LARGE, "rotary_pct": 0.5, "rotary_emb_base": 10000},
     "GPT-J": {"model_type": "gptj", "n_embd": 48, "n_head": 4, "rotary_dim": 8},
-    "Falcon": {"hidden_size": 48, "num_attention_heads": 4, "rope_theta": 1e4},
+    "Falcon": {"model_type": "falcon", "hidden_size": 48, "num_attention_heads": 4},
     "Command R": {"model_type": "cohere", **LARGE, "rope_theta": 8e6},
     "documents": {**LARGE, "rope_theta": 1e4},
     "Gemma": {**LARGE, "rope_theta": 1e4},
@@ -169,6 +170,20 @@ def test_a_line_runs(model):
     assert out.shape == like.shape and np.isfinite(out).all()
     used = set(re.findall(r"\w+", call))
     assert {*re.findall(r"`(\w+)`", stored)} <= used, "stored and not used"
+
+
+@pytest.mark.parametrize("model", [m for m in ROWS if m.startswith(("Mis", "Phi-3"))])
+def test_a_sliding_window_may_be_null(model):
+    """A window hides the first keys from the last query; null hides none."""
+    call, outs = ROWS[model][1], {}
+    for size in (4, None, SIZES["L"]):
+        names = names_of(model, *ROWS[model])
+        names["config"] = names["config"] | {"sliding_window": size}
+        *before, last = ast.parse(call).body
+        exec(ast.unparse(before), names)
+        outs[size] = eval(ast.unparse(last), names)
+    assert np.array_equal(outs[None], outs[SIZES["L"]])
+    assert not np.array_equal(outs[None], outs[4])
 
 
 def test_there_are_lines_enough_and_each_model_has_one():

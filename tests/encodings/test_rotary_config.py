@@ -137,6 +137,11 @@ SAME_AS_PLAIN = {
     "a part of it": {"head_dim": 256, "partial_rotary_factor": 0.25},
     "DeepSeek": {"head_dim": 192, "qk_rope_head_dim": 64},
     "one dict for all layers": {"layer_types": ["full_attention"]},
+    "an empty dict": {
+        "rope_theta": 1.0,
+        "rope_scaling": {},
+        "rope_parameters": {"rope_theta": 1e4},
+    },
 }
 
 
@@ -173,6 +178,60 @@ def test_layers_that_differ():
     olmo["model_type"] = "olmo3"
     got = relpos.rotary_from_config(olmo, layer_type="sliding_attention")
     assert_bitwise(got.inv_freq, relpos.rotary_frequencies(32, base=1e6))
+    for kind in ("modernbert", "modernbert-decoder"):  # scale all of their layers
+        got = relpos.rotary_from_config(
+            spelled[2] | {"model_type": kind}, layer_type="sliding_attention"
+        )
+        want = relpos.rotary_frequencies(32, scaling=("linear", 8.0))
+        assert_bitwise(got.inv_freq, want)
+
+
+#: Part of google/gemma-3-12b-it's config.json.
+GEMMA_3 = {
+    "hidden_size": 3840,
+    "model_type": "gemma3_text",
+    "num_attention_heads": 16,
+    "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+}
+SIZES_96 = {"hidden_size": 480, "num_attention_heads": 5, "rope_theta": 1e4}
+
+
+@pytest.mark.parametrize(
+    "config, layer_type, columns, base, factor",
+    [
+        (GEMMA_3, "full_attention", 256, 1e6, 8.0),
+        (GEMMA_3, "sliding_attention", 256, 1e4, 1.0),
+        (GEMMA_3 | {"model_type": "t5gemma2_text"}, "full_attention", 256, 1e6, 8.0),
+        (
+            GEMMA_3 | {"rope_scaling": {"sliding_attention": {}}},
+            *("sliding_attention", 256, 1e4, 1.0),
+        ),
+        ({"model_type": "modernbert", **SIZES}, "full_attention", 64, 1.6e5, 1.0),
+        ({"model_type": "falcon", **SIZES}, None, 64, 1e4, 1.0),
+        ({"model_type": "gpt_neox", **SIZES_96}, None, 24, 1e4, 1.0),
+        ({"model_type": "phi", **SIZES_96}, None, 48, 1e4, 1.0),
+        ({"model_type": "qwen3", **SIZES_96}, None, 128, 1e4, 1.0),
+        ({"model_type": "qwen3", "head_dim": None, **SIZES_96}, None, 96, 1e4, 1.0),
+        ({"model_type": "deepseek_v3", **SIZES_96}, None, 64, 1e4, 1.0),
+        ({"model_type": "gptj", "n_embd": 480, "n_head": 5}, None, 64, 1e4, 1.0),
+        (SIZES_96, None, 96, 1e4, 1.0),
+    ],
+)
+def test_keys_that_a_model_lacks(config, layer_type, columns, base, factor):
+    """Compare with transformers' values, or Llama's without a model_type."""
+    inside = {"model_type": "x_vl", "text_config": config}
+    for given in (config, inside):
+        got = relpos.rotary_from_config(given, layer_type=layer_type)
+        assert got.rotary_dim == columns
+        want = relpos.rotary_frequencies(columns, base=base) / factor
+        np.testing.assert_allclose(got.inv_freq, want, rtol=1e-15)
+
+
+@pytest.mark.parametrize("kind", ["llama4_text", "smollm3", "qwen3_vl_text", "olmo3"])
+def test_a_base_that_no_default_says(kind):
+    config = {"model_type": kind, "head_dim": 8, "rope_scaling": None}
+    with pytest.raises(ValueError, match=f"got no rope_theta; expected .* {kind}'s"):
+        relpos.rotary_from_config(config)
 
 
 @pytest.mark.parametrize(
@@ -231,6 +290,10 @@ def test_hunyuan():
         ({"model_type": "deepseek_v3"}, True),
         ({"model_type": "deepseek_v3", "rope_interleave": False}, False),
         ({"rope_interleave": True}, True),
+        ({"model_type": "openai_privacy_filter"}, True),
+        ({"model_type": "pe_audio_encoder"}, True),
+        ({"model_type": "pe_audio_video_encoder"}, True),
+        ({"model_type": "pe_video_encoder"}, True),
     ],
 )
 def test_which_columns_are_pairs(said, interleaved):
@@ -315,17 +378,42 @@ def test_models_of_transformers(module):
             assert got.magnitude == getattr(rotary, f"{before}attention_scaling")
 
 
+KINDS = {
+    "gemma3_text": "Gemma3Text",
+    "gemma3n_text": "Gemma3nText",
+    "modernbert": "ModernBert",
+    "modernbert-decoder": "ModernBertDecoder",
+    "t5gemma2_text": "T5Gemma2Text",
+}
+
+
 @pytest.mark.torch
-@pytest.mark.parametrize("module", ["llama", "phi3", "cohere", "glm4", "ernie4_5"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("scaling", [None, {"rope_type": "linear", "factor": 8.0}])
+def test_keys_that_transformers_fills_in(kind, scaling):
+    config = {**SIZES, "rope_scaling": scaling}
+    theirs = getattr(transformers(), f"{KINDS[kind]}Config")(**config)
+    for layer_type in ("full_attention", "sliding_attention"):
+        given = {"model_type": kind, **config}
+        got = relpos.rotary_from_config(given, layer_type=layer_type)
+        want = relpos.rotary_from_config(theirs, layer_type=layer_type)
+        same(got, want)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    "module", ["llama", "phi3", "cohere", "glm4", "ernie4_5", "nanochat"]
+)
 def test_pairs_of_transformers(module):
     """Half of the columns apart, or neighbours: by the functions that rotate them."""
     transformers()
     import torch
 
     there = importlib.import_module(f"transformers.models.{module}.modeling_{module}")
-    found = relpos.rotary_from_config(PLAIN | {"head_dim": 8, "model_type": module})
+    config = PLAIN | {"head_dim": 8, "model_type": module, "partial_rotary_factor": 1.0}
+    found = relpos.rotary_from_config(config)
     x = np.random.default_rng(0).standard_normal((1, 2, 5, 8))
-    angles = np.arange(5)[:, None] * found.inv_freq
+    angles = np.arange(5)[:, None] * relpos.rotary_frequencies(8)
     if module == "cohere":  # gives each pair's angle twice in a row
         angles = np.repeat(angles, 2, axis=-1)
     else:

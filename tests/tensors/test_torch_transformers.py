@@ -542,7 +542,7 @@ def test_nothing_to_replace():
         rt.replace_attention(model)  # a second time
 
 
-@pytest.mark.parametrize("name", ("t5", "inkling"))
+@pytest.mark.parametrize("name", ("t5", "inkling", "wav2vec2-conformer"))
 def test_replaced_modules_ask_for_relpos(name):
     case = models.CASES[name]
     model = models.build(case, "eager")
@@ -566,3 +566,28 @@ def test_given_positions_of_deberta():
     call = {"attention_mask": torch.ones(2, 5), "relative_pos": rows}
     wanted, got = (one(hidden, **call)[0] for one in (eager, mine))
     assert (got - wanted).abs().max() <= 1e-5 * wanted.abs().max()
+    call["relative_pos"] = rows + 1
+    with pytest.raises(ValueError, match=r"relative_pos: got \[i, j\] and \[j, i\]"):
+        mine(hidden, **call)
+
+
+def test_an_odd_number_of_deberta_buckets():
+    """Past max_relative_positions too, where the number of buckets goes on growing."""
+    case = models.CASES["deberta"]
+    odd = {"position_buckets": 5, "max_relative_positions": 4}
+    eager = models.build(case, "eager", **odd)
+    model, _ = replaced("deberta", **odd)
+    check(models.run(case, eager.double()), models.run(case, model))
+
+
+def test_a_model_that_cannot_be_replaced_stays_what_it_was():
+    case = models.CASES["deberta"]
+    model = models.build(case, "eager")
+    wanted = models.run(case, model)[0]
+    model.encoder.layer[1].attention.self.pos_ebd_size = 256
+    with pytest.raises(ValueError, match="max_position: got 8; expected an integer"):
+        rt.replace_attention(model)
+    assert not any(type(x).__module__.startswith("relpos") for x in model.modules())
+    assert not any("buckets" in vars(module) for module in model.modules())
+    model.encoder.layer[1].attention.self.pos_ebd_size = 4
+    assert torch.equal(models.run(case, model)[0], wanted)

@@ -71,10 +71,14 @@ def replace(model: torch.nn.Module) -> list[str]:
             f"model: got a {type(model).__name__} without a module to replace; "
             f"expected one of {', '.join(sorted(_ADAPTERS))}{_otherwise(model)}"
         )
-    for _, module, _ in swaps:
+    made = []  # all, before any module is changed
+    for _, module, adapter in swaps:
         name = type(module).__name__
-        module.__class__ = globals().get(name) or __getattr__(name)
-        module.prepare()
+        kind = globals().get(name) or __getattr__(name)
+        made.append((module, kind, adapter.prepare(module)))
+    for module, kind, kept in made:
+        module.__class__ = kind
+        vars(module).update(kept)
     asking = {id(module) for _, module, adapter in swaps if adapter.asks}
     for owner in dict.fromkeys(_owners(model, asking)):
         owner.set_attn_implementation(NAME)
@@ -120,12 +124,13 @@ class Swapped:
         """Return True for a module with settings that the class is for."""
         return True
 
-    def prepare(self) -> None:
-        """Keep what follows from the settings alone, before anything is traced."""
+    def prepare(self) -> dict[str, Any]:
+        """Return attributes that follow from the settings; none is set yet."""
+        return {}
 
 
 class Asking(Swapped):
-    """One whose forward is the model's own, which asks the registry for attention."""
+    """One of a model that asks the registry for attention."""
 
     asks = True
 
@@ -164,11 +169,11 @@ class _DebertaV2Encoder(Swapped):
 class _DisentangledSelfAttention(Swapped):
     """Attention by `rel_key` and `rel_query`, two tables of projected embeddings."""
 
-    def prepare(self) -> None:
-        if self.relative_attention:
-            bucketed = self.position_buckets > 0
-            farthest = self.max_relative_positions if bucketed else None
-            self.buckets = deberta_buckets(farthest, self.pos_ebd_size)
+    def prepare(self) -> dict[str, Any]:
+        if not self.relative_attention:
+            return {}
+        farthest = self.max_relative_positions if self.position_buckets > 0 else None
+        return {"buckets": deberta_buckets(farthest, self.pos_ebd_size)}
 
     def forward(
         self,
@@ -216,8 +221,13 @@ class _DisentangledSelfAttention(Swapped):
             return {}
         if relative_pos is None:
             return {"buckets": self.buckets}
-        span = self.pos_ebd_size
-        rows = (relative_pos.long() + span).clamp(0, 2 * span - 1)
+        span, relative_pos = self.pos_ebd_size, relative_pos.long()
+        if "p2c" in self.pos_att_type and not relative_pos.equal(-relative_pos.mT):
+            raise ValueError(
+                "relative_pos: got [i, j] and [j, i] that are not opposite; expected "
+                "opposite ones, as the model reads the p2c term transposed"
+            )
+        rows = (relative_pos + span).clamp(0, 2 * span - 1)
         return {"labels": rows[:, 0] if rows.dim() == 4 else rows}
 
 
@@ -225,12 +235,10 @@ class _DisentangledSelfAttention(Swapped):
 class _T5Attention(Asking):
     """Attention of T5 by buckets and `rel_bias`, which layers pass as position_bias."""
 
-    def prepare(self) -> None:
-        self.buckets = t5_buckets(
-            self.relative_attention_num_buckets,
-            self.relative_attention_max_distance,
-            not self.is_decoder,
-        )
+    def prepare(self) -> dict[str, Any]:
+        count = self.relative_attention_num_buckets
+        farthest = self.relative_attention_max_distance
+        return {"buckets": t5_buckets(count, farthest, not self.is_decoder)}
 
     def forward(
         self,
@@ -389,10 +397,8 @@ class _Gemma4AudioAttention(Swapped):
 
 
 @_replaces("wav2vec2_conformer.Wav2Vec2ConformerSelfAttention")
-class _Wav2Vec2ConformerSelfAttention(Swapped):
+class _Wav2Vec2ConformerSelfAttention(Asking):
     """Attention by `rel_key`, `pos_bias_u` and `pos_bias_v`: Transformer-XL's terms."""
-
-    asks = True
 
     @staticmethod
     def fits(module: Any) -> bool:
@@ -406,6 +412,7 @@ class _Wav2Vec2ConformerSelfAttention(Swapped):
         relative_position_embeddings: torch.Tensor | None = None,
         **keywords: Any,
     ) -> Any:
+        self.check_registry()
         if relative_position_embeddings is None:
             raise ValueError(
                 "relative_position_embeddings: got None; expected those of relative "
@@ -431,8 +438,8 @@ class _Wav2Vec2ConformerSelfAttention(Swapped):
 class _WavLMAttention(Swapped):
     """Attention by a `position_query`, the gate of one column, and buckets."""
 
-    def prepare(self) -> None:
-        self.buckets = t5_buckets(self.num_buckets, self.max_distance, True)
+    def prepare(self) -> dict[str, Any]:
+        return {"buckets": t5_buckets(self.num_buckets, self.max_distance, True)}
 
     def forward(
         self,
