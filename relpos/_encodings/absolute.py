@@ -415,7 +415,7 @@ def learned_backward(
         )
     if index.ndim != 1:
         grad = grad.reshape(*grad.shape[:batch], index.size, grad.shape[-1])
-    check_bytes("num_positions", (*grad.shape[:batch], rows, grad.shape[-1]), grad.dtype)
+    check_bytes("num_positions", (*grad.shape[:-2], rows, grad.shape[-1]), grad.dtype)
     sums = kernels().learned_sums(widened(grad), index, rows)
     if sums.dtype == grad.dtype:  # not of float16
         return sums

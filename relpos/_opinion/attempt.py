@@ -102,7 +102,8 @@ class Attempt:
     by_parts: Callable[[Array], Array] | None = None  # the softmax of parts of the keys
     residual: str = ""  # an operand that is added to the results
     crossed: bool = False  # the weights multiply values with their axes exchanged
-    unweighted: str = ""  # relative values as a "sum" or a "mean" over keys
+    unweighted: str = ""  # relative values as a "sum" or a "mean" over keys, or
+    # weighted "over queries"
     arrangement: Callable[[Array], Array] | None = None  # of the finished results
     centred: bool = False  # compared without what is constant in a row
     rotary: Rotary | None = None
@@ -615,6 +616,9 @@ def outputs_of(attempt: Attempt, weights: Array, values: Array) -> Array:
     if not attempt.unweighted:
         return summed(weights, values)
     moved = values - own[..., None, :, :]
+    if attempt.unweighted == "over queries":
+        over: Array = np.einsum("...ij,...ijd->...jd", weights, moved)
+        return np.asarray(weights @ own + over)
     reduced = moved.mean if attempt.unweighted == "mean" else moved.sum
     found: Array = weights @ own + reduced(axis=-2)
     return found

@@ -476,6 +476,9 @@ MISTAKES: dict[str, Row] = {
     "visible_prefix": single(
         "the first keys visible to all queries", visibility.visible_prefix
     ),
+    "visible_ends_moved": single(
+        "what hides beginning or ending some keys elsewhere", *visibility.ends_moved()
+    ),
     "visible_rolled": single(
         "what hides rolled along the keys or the queries", *visibility.rolled()
     ),
@@ -516,9 +519,8 @@ MISTAKES: dict[str, Row] = {
     ),
     "other_decay": alone("another decay", operands.other_decays),
     "values_unweighted": alone_in_outputs(
-        "relative values without weights",
-        operands.unweighted("sum"),
-        operands.unweighted("mean"),
+        "relative values without weights, or with transposed ones",
+        *map(operands.unweighted, ("sum", "mean", "over queries")),
     ),
     "heads_split": alone(
         "heads split without a transpose, or another layout", *layouts.splits()
@@ -536,6 +538,9 @@ MISTAKES: dict[str, Row] = {
     ),
     "term_mixed": single(
         "the items or heads of a position term mixed up", layouts.mixed_terms
+    ),
+    "results_mixed": single_in_weights(
+        "the items or heads of the results mixed up", layouts.mixed_results
     ),
     "term_transposed": single(
         "some terms of the scores transposed", operands.transposed
@@ -620,6 +625,11 @@ MISTAKES: dict[str, Row] = {
         )
         for source, target in permutations(operands.OPERANDS, 2)
     },
+    "one_side_is_0": single(
+        "the row of distance 0 for all later or for all earlier keys",
+        tables.by_position(lambda r: np.minimum(r, 0)),
+        tables.by_position(lambda r: np.maximum(r, 0)),
+    ),
     "clip_one_side_early": single(
         "distances of earlier or of later keys alone clipped at k - 1",
         tables.clipped_early("earlier"),

@@ -27,6 +27,9 @@ NUMBERS: dict[str, Callable[..., Pair]] = {
         lambda psi, c, d, i, far, j, n, t: (psi(d), psi(n))
     ),
     "divided by that of the key's position, not of the query's": (
+        lambda psi, c, d, i, far, j, n, t: (psi(d), psi(np.maximum(j, t)))
+    ),
+    "divided by that of the key's position, without the threshold": (
         lambda psi, c, d, i, far, j, n, t: (psi(d), psi(j))
     ),
     "divided by the query's position, not by its logarithm": (

@@ -191,6 +191,11 @@ def mixed_terms(attempt: Attempt) -> Iterator[Attempt]:
         yield replace(attempt, term_order=(name, order), detail=detail)
 
 
+def mixed_results(attempt: Attempt) -> Iterator[Attempt]:
+    for words, order in MIXED.items() if attempt.get("query").ndim == 4 else ():
+        yield replace(attempt, arrangement=order, detail=f"the results {words}")
+
+
 #: Axes of a term whose order may be mixed up.
 _OF_TERM = ("H", "Lq", "Lk")
 

@@ -262,4 +262,8 @@ def unweighted(attempt: Attempt, reduction: str) -> Attempt | None:
     if attempt.get("rel_value") is None:
         return None
     detail = f"the relative values without weights, as their {reduction} over all keys"
+    if reduction == "over queries":
+        detail = "the relative values summed over queries: the weights are transposed"
+        if len({*attempt.lengths}) > 1:
+            return None
     return replace(attempt, unweighted=reduction, detail=detail)

@@ -125,6 +125,11 @@ def _plan(attempt: Attempt) -> tuple[Plan, Sizes]:
     return plan, sizes
 
 
+def _fits(plan: Plan) -> bool:
+    """Return True if a magnitude of each pair is one of these pairs."""
+    return np.shape(plan.magnitude)[-1:] in ((), (1,), plan.columns.shape[-1:])
+
+
 def _same(plan: Plan, other: Plan) -> bool:
     """Return True if two plans rotate alike."""
     if plan.columns.shape != other.columns.shape or plan[3:] != other[3:]:
@@ -153,6 +158,8 @@ def by_plans(rule: Callable[[Plan, Sizes], Iterable[tuple[Plan, Plan]]]) -> Chan
             return
         right, sizes = _plan(attempt)
         for of_query, of_key in rule(right, sizes):
+            if not _fits(of_query) or not _fits(of_key):
+                continue
             if _same(of_query, right) and _same(of_key, right):
                 continue
             yield rotated_by(attempt, of_query, of_key)
@@ -185,7 +192,7 @@ def on_cached(rule: Callable[[Plan, Sizes], Iterable[Plan]]) -> Changes:
             return
         right, sizes = _plan(attempt)
         new = rotated_by(attempt, right, right)
-        for plan in rule(right, sizes):
+        for plan in filter(_fits, rule(right, sizes)):
             old = rotated_by(attempt, right, plan).get("key")
             parts = old[..., :split, :], new.get("key")[..., split:, :]
             yield new.with_keywords(key=np.concatenate(parts, axis=-2))
@@ -485,7 +492,8 @@ def joined_heads(attempt: Attempt) -> Iterator[Attempt]:
     found += [np.resize(sizes._replace(width=sizes.dim).usual, len(count))]
     apart = [pairs(sizes.dim, False, h * sizes.dim) for h in range(heads)]
     grids = [pairs(width, True), pairs(width, False), np.concatenate(apart, axis=-1)]
-    for grid in grids if sizes.dim % 2 == 0 else ():
+    fits = sizes.dim % 2 == 0 and not np.ndim(plan.magnitude)
+    for grid in grids if fits else ():
         for inv_freq in found:
             whole = plan._replace(columns=grid, inv_freq=inv_freq)
             at = {"query": rotary.query_positions, "key": rotary.key_positions}

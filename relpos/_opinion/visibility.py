@@ -95,11 +95,15 @@ def mask_inverted(attn_mask: Array) -> dict[str, Any] | None:
     return {"attn_mask": ~attn_mask} if attn_mask.dtype == bool else None
 
 
-@of_arguments
-def mask_transposed(attn_mask: Array) -> dict[str, Any] | None:
-    if attn_mask.ndim < 2 or attn_mask.shape[-1] != attn_mask.shape[-2]:
+def mask_transposed(attempt: Attempt) -> Attempt | None:
+    mask = attempt.get("attn_mask")
+    if (
+        mask is None or mask.ndim < 2 or attempt.fire is not None
+    ):  # FIRE's bias is in it
         return None
-    return {"attn_mask": np.swapaxes(attn_mask, -1, -2)}
+    if mask.shape[-1] != mask.shape[-2]:
+        return None
+    return attempt.with_keywords(attn_mask=np.swapaxes(mask, -1, -2))
 
 
 @variant
@@ -370,6 +374,17 @@ def reduced(function: Callable[..., Array]) -> Reset:
         return np.broadcast_to(found, x.shape)
 
     return reset
+
+
+def ends_moved() -> Iterator[Changes]:
+    """Yield sets that begin or end some keys earlier or later."""
+    ways = {("end", "more"): 1, ("end", "fewer"): -1, ("start", "more"): -1}
+    for ((side, word), sign), n in product(
+        {**ways, ("start", "fewer"): 1}.items(), range(2, 9)
+    ):
+        combine = np.logical_or if word == "more" else np.logical_and
+        words = f"{{}} with {n} keys {word} at the {side} of what is visible"
+        yield from of_each(joined(combine, sign * n), words)
 
 
 #: Changes of each set, in words with {} for its argument.

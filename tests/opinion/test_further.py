@@ -16,6 +16,7 @@ U, W = RNG.standard_normal((2, H, D))
 LENGTHS = np.array([5, 9])
 SHOWN = (LENGTHS[:, None] > AT)[:, None, None]
 DENSE = BIAS[:, DISTANCE + L - 1]
+START = np.maximum(AT - 5, 0)[:, None]
 NEW, LAST = Q[..., 6:, :], L - 6  # the queries after a cache of six keys
 XL = {"scheme": "transformer_xl_attention", "rel_key": KEYS}
 XL |= {"pos_bias_u": U, "pos_bias_v": W}
@@ -144,6 +145,31 @@ CASES = [
         {"rel_key": KEYS[L - 4 : L + 3]},
     ),
     (
+        "one_side_is_0",
+        "all later",
+        softmax(S + BIAS[:, np.minimum(DISTANCE, 0) + L - 1]) @ V,
+        {"rel_bias": BIAS},
+    ),
+    (
+        "visible_ends_moved",
+        "3 keys fewer at the start",
+        hidden(S, (AT >= np.where(START > 0, START + 3, 0)) & ~FUTURE),
+        {"attn_mask": (AT >= START) & ~FUTURE},
+    ),
+    (
+        "results_mixed",
+        "reshaped from (H, B)",
+        (softmax(S) @ V).reshape(H, B, L, D).swapaxes(0, 1),
+        {},
+    ),
+    (
+        "values_unweighted",
+        "summed over queries",
+        softmax(S) @ V
+        + np.einsum("bhij,ijd->bhjd", softmax(S), KEYS[DISTANCE + L - 1]),
+        {"rel_value": KEYS},
+    ),
+    (
         "term_reshaped",
         "(Lq, Lk, H)",
         softmax(S + np.moveaxis(DENSE, 0, -1).reshape(H, L, L)) @ V,
@@ -243,10 +269,11 @@ PARAMETERS |= {"c": 0.7, "threshold": 1.8}
     [
         (lambda i: np.maximum(np.log1p(0.7 * (6 + i)), 1.8), "where it is larger"),
         (lambda i: np.log1p(0.7 * np.maximum(i, 1.8)), "without the offset"),
+        (lambda i: np.log1p(0.7 * np.maximum(AT, 1.8))[None], "of the key's position"),
     ],
 )
 def test_another_divisor_of_fire(under, words):
-    x = np.log1p(0.7 * np.abs(DISTANCE[6:])) / (under(AT[:LAST])[:, None] + 1e-6)
+    x = np.log1p(0.7 * np.abs(DISTANCE[6:])) / (under(AT[:LAST, None]) + 1e-6)
     w1, b1, w2, b2 = (PARAMETERS[name] for name in ("w1", "b1", "w2", "b2"))
     bias = np.maximum(x[..., None] * w1 + b1, 0.0) @ w2.T + b2
     scores = NEW @ K.swapaxes(-1, -2) / ROOT + np.moveaxis(bias, -1, 0)
@@ -340,6 +367,13 @@ def test_positions_of_the_keys_may_be_given():
     assert found.kind == "unknown" or "rotary" in found.differences[0]
     with pytest.raises(ValueError, match=r"positions: got shape \(3,\)"):
         relpos.diagnose(mine, NEW, K, V, **{**call, "positions": at[:3]})
+
+
+def test_a_magnitude_of_each_pair_is_searched_as_well():
+    m = relpos.xpos_magnitude(L, D, scale_base=64.0)
+    mine = results(*(turned(x, AT, 500.0 ** (-np.arange(0, D, 2) / D)) for x in (Q, K)))
+    found = relpos.diagnose(mine, Q, K, V, scheme="rotary", magnitude=m)
+    assert found.kind in ("unknown", "mistake")
 
 
 # ---- words ---------------------------------------------------------------------------
