@@ -45,6 +45,7 @@ import relpos
 from relpos import _core
 from relpos._catalogue.measure import bound
 from relpos._catalogue.rows import LARGE, ROWS, Array, Row as SchemeRow, gaps
+from relpos._settings import use_isa
 
 # The two readings around a repeat may differ by this share of the larger one.
 YARDSTICK_SPREAD = 0.03
@@ -410,14 +411,16 @@ def scheme_row(
     unit: str,
     length: int,
     repeats: int,
+    isa: str,
 ) -> Row:
-    error = check(row, label)
-    inputs = row.inputs(np.float32, **{**LARGE, "length": length})
-    first, second = (bound(row, form, inputs) for form in forms)
-    if forms[0] == "numpy":
-        check_error(second(), first(), label, NUMPY_LIMIT)
-    yardstick = fma_yardstick(_core.isa, "float32")
-    timing = interleave([first, second], yardstick, repeats)
+    with use_isa(isa):
+        error = check(row, label)
+        inputs = row.inputs(np.float32, **{**LARGE, "length": length})
+        first, second = (bound(row, form, inputs) for form in forms)
+        if forms[0] == "numpy":
+            check_error(second(), first(), label, NUMPY_LIMIT)
+        yardstick = fma_yardstick(isa, "float32")
+        timing = interleave([first, second], yardstick, repeats)
     return Row.of_ratios(label, unit, timing, error, target=TARGETS.get(label))
 
 
@@ -429,8 +432,8 @@ def make_plan(isas: list[str], full: bool) -> Plan:
         if row.gradients:
             kinds[f"backward {row.name}"] = (("gradients", "relpos"), "x forward")
         for label, (forms, unit) in kinds.items():
-            measure = partial(scheme_row, label, row, forms, unit, length, repeats)
-            plan.append((label, measure))
+            sizes = length, repeats, isas[0]
+            plan.append((label, partial(scheme_row, label, row, forms, unit, *sizes)))
     return plan
 
 

@@ -14,6 +14,7 @@ from relpos._checks import (
     as_int,
     as_integers,
     at_least_ndim,
+    check_bytes,
     check_shape,
     native,
 )
@@ -272,7 +273,7 @@ class KVCache:
             position of the first of them.
         """
         rows = _rows_of("query", query)
-        if not self._count or rows != self._count:
+        if rows != self._count:
             raise ValueError(
                 f"query: got {rows} rows, but {self._count} tokens were appended since "
                 "the last change; expected a row for each of them (others take "
@@ -329,6 +330,9 @@ class KVCache:
         """
         if self._buffers is None:
             size = max(self._room, needed)
+            for new in rows:
+                shape = (*new.shape[:-2], size, new.shape[-1])
+                check_bytes("capacity", shape, new.dtype)
             return tuple(_copy_rows(new[..., :0, :], size) for new in rows)
         size = self._buffers[0].shape[-2]
         if needed > size:

@@ -446,8 +446,8 @@ def _buffer(name: str, problem: Problem) -> Array:
         shape = own if repeats else (*batch, *own[-row.axes :])
     elif not row.is_written or shape[: -row.axes] != batch:
         shape = (*batch, *row.core(problem.sizes))
-    written = row.is_written and "indptr" not in problem.operands
-    make = empty if written and problem.sizes.Lq and problem.sizes.Lk else zeros
+    written, sizes = row.is_written and "indptr" not in problem.operands, problem.sizes
+    make = empty if written and sizes.H and sizes.Lq and sizes.Lk else zeros
     given, dtype = problem.inputs[name], problem.dtype
     if written and given.itemsize == 2 and dtype.char == "f":
         has_labels = any(label in problem.operands for label in ("labels", *LABELS))

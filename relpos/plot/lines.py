@@ -90,11 +90,16 @@ def draw_lines(
 
 
 def draw_runs(found: Mapping[str, tuple[Array, Array]], look: Look) -> Axes:
-    """Draw lines (x, runs): the mean of the runs (runs, n), and a band of several."""
-    ax = draw_lines({n: (x, runs.mean(axis=0)) for n, (x, runs) in found.items()}, look)
-    for (x, runs), line in zip(found.values(), ax.lines[-len(found) :], strict=True):
+    """Draw lines (x, runs): the mean of the runs (runs, n), and a band of several.
+
+    At each x they are those of the runs that are finite there.
+    """
+    seen = {n: (x, np.ma.masked_invalid(runs)) for n, (x, runs) in found.items()}
+    means = {n: (x, runs.mean(axis=0).filled(np.nan)) for n, (x, runs) in seen.items()}
+    ax = draw_lines(means, look)
+    for (x, runs), line in zip(seen.values(), ax.lines[-len(found) :], strict=True):
         if len(runs) > 1:
-            ends = runs.min(axis=0), runs.max(axis=0)
+            ends = (end(axis=0).filled(np.nan) for end in (runs.min, runs.max))
             ax.fill_between(x, *ends, color=line.get_color(), alpha=0.2)
     return ax
 
@@ -243,6 +248,15 @@ def bias_by_distance(
     look = look_of(**options)
     fits = array.ndim in (2, 3) and array.size
     check_shape("bias", array, fits, "(H, R) or (H, Lq, Lk)")
+    others: dict[str, object] = {"queries": queries}
+    if array.ndim == 3:
+        others = {"buckets": buckets, "min_relative_position": min_relative_position}
+    for name, value in others.items():
+        if value is not None:
+            raise ValueError(
+                f"{name}: given with a bias of shape {array.shape}; expected it with "
+                f"{'(H, R)' if array.ndim == 3 else '(H, Lq, Lk)'} alone"
+            )
     chosen = _chosen("heads", heads, len(array))
     if array.ndim == 3:
         lines = _of_queries(array, [0] if heads is None else chosen, queries)
@@ -257,6 +271,12 @@ def bias_by_distance(
         if min_relative_position is not None:
             name, given = "min_relative_position", min_relative_position
             low = as_int(name, given, -_FARTHEST, _FARTHEST)
+        elif count % 2 == 0:
+            raise ValueError(
+                f"{'bias' if buckets is None else 'buckets'}: got {count} relative "
+                "positions; to be centred on 0 it needs an odd number (or pass "
+                "min_relative_position, that of the first)"
+            )
         places = np.arange(low, low + count)
         lines = {f"head {h}": (places, array[h]) for h in chosen}
     ax = draw_lines(lines, look, "steps-mid" if buckets is not None else "default")
@@ -346,7 +366,8 @@ def with_prefix(unit: str) -> Formatter:
 def compare(comparison: Comparison, **options: Unpack[Options]) -> Axes:
     """Relative errors of a comparison: red ones differ, dashed is the rounding limit.
 
-    Noise, nan, padding, and errors that its dtype cannot show are grey.
+    Noise, nan, padding, and errors that its dtype cannot show are grey. The bar of an
+    infinite error is longer than all others.
 
     Parameters
     ----------
@@ -377,6 +398,8 @@ def compare(comparison: Comparison, **options: Unpack[Options]) -> Axes:
     colors = [inks.get(row.verdict, "lightgrey") for row in rows]
     ax = axes_of(look)
     sizes = [max(least, row.relative) for row in rows]  # an exact result has a bar too
+    beyond = 10 * max([1.0, *(size for size in sizes if size < np.inf)])
+    sizes = [min(size, beyond) for size in sizes]
     ax.barh([row.name for row in rows], sizes, color=colors, log=True)
     ax.axvline(comparison.limit, color="black", linestyle="--")
     ax.set(xlabel="error relative to the largest entry")

@@ -408,17 +408,26 @@ def relative_position_map(
 
 
 def _clipped(numbers: Array) -> Array:
-    """Return True where a position does not change from one key to the next.
+    """Return True where a position was clipped, as far as its neighbours tell.
 
-    Matrices that change by another step than 0 or 1 have no clipped positions.
+    Two neighbours that differ by 1 are not clipped, and tell what all others would be.
+    If all numbers are the same, the one that is nearest to 0 is not. Where queries are
+    not 1 apart, only keys tell. Other matrices have no clipped positions.
     """
     found = np.zeros(numbers.shape, bool)
-    steps = np.diff(numbers, axis=1)
-    if not np.isin(steps, (0, 1)).all() or not steps.any():
+    low, high = numbers.min(), numbers.max()
+    steps, falls = np.diff(numbers, axis=1), -np.diff(numbers, axis=0)
+    if not np.isin(steps, (0, 1)).all() or low == high == 0:
         return found
-    stays = steps == 0
-    found[:, 1:] |= stays & (numbers[:, 1:] == numbers.max())
-    found[:, :-1] |= stays & (numbers[:, :-1] == numbers.min())
+    known = [*np.argwhere(steps == 1)[:1], *np.argwhere(falls == 1)[:1]]
+    i, j = known[0] if known else (0, -1) if high < 0 else (-1, 0)
+    rows, columns = (np.arange(size) for size in numbers.shape)
+    whole = numbers[i, j] + (columns - columns[j]) - (rows - rows[i])[:, None]
+    if np.array_equal(np.clip(whole, low, high), numbers):
+        return np.asarray(whole != numbers)
+    stays = (steps == 0) & steps.any()
+    found[:, 1:] |= stays & (numbers[:, 1:] == high)
+    found[:, :-1] |= stays & (numbers[:, :-1] == low)
     return found
 
 

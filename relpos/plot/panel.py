@@ -407,6 +407,7 @@ def heat_map(
         image.set_label(kind)
     for one in (image, *alike):
         one.set_clim(low, high)
+        choose_inks(one)
     ax.set_facecolor("lightgrey")  # of cells that are nan: white would be zero
     if bar:
         ax.figure.colorbar(image, ax=ax)
@@ -417,12 +418,22 @@ def heat_map(
 def write_numbers(ax: Axes, texts: Array) -> None:
     """Write texts into cells of the image, black or white by the colour below."""
     image: Any = ax.images[-1]
-    colours = image.to_rgba(image.get_array())
-    for i, j in zip(*np.nonzero(texts != ""), strict=True):
+    image.relpos_numbers = [
+        ax.text(j, i, texts[i, j], **SMALL)
+        for i, j in zip(*np.nonzero(texts != ""), strict=True)
+    ]
+    choose_inks(image)
+
+
+def choose_inks(image: Any) -> None:
+    """Make the numbers of an image black or white by the colours that it has now."""
+    numbers = getattr(image, "relpos_numbers", [])
+    colours: Any = image.to_rgba(image.get_array()) if numbers else None
+    for text in numbers:
+        j, i = map(int, text.get_position())
         red, green, blue, alpha = colours[i, j]
         light = 0.3 * red + 0.59 * green + 0.11 * blue
-        ink = "black" if light > 0.5 or not alpha else "white"
-        ax.text(j, i, texts[i, j], color=ink, **SMALL)
+        text.set_color("black" if light > 0.5 or not alpha else "white")
 
 
 def frame(ax: Axes, row: int, column: int, **style: Any) -> None:

@@ -20,7 +20,7 @@ from relpos._attention.gradients import (
     check_gradients,
     names_of,
 )
-from relpos._checks import ArrayLike, as_flag, as_floating
+from relpos._checks import ArrayLike, as_flag, as_floating, rounded_twice
 from relpos._settings import choose_num_threads
 from relpos._twins import twin
 from relpos.sharded._plan import (
@@ -280,7 +280,7 @@ class ShardedContext:
                 (1,) if n in repeated else cut for n, cut in enumerate(found.chunks)
             )
             found = found.map_blocks(
-                sum_repeated, repeated, dtype, dtype=dtype, chunks=chunks
+                sum_repeated, repeated, shape, dtype, dtype=dtype, chunks=chunks
             )
         return found.reshape(given.shape) if found.shape != given.shape else found
 
@@ -373,7 +373,7 @@ def _total(
         if len(some) > 1:
             whole = (f"{name}-sum", *place)
             _fold(layer, keys, whole, add)
-        layer[(name, *place)] = (deliver, whole, dtype)
+        layer[(name, *place)] = (rounded_twice, whole, dtype)
     return blocks.array(name, layer, chunks, dtype)
 
 

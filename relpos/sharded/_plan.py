@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -55,7 +56,7 @@ class Grid(NamedTuple):
 
     def chunks_of(self, axis: Axis | None, size: int) -> Chunks:
         """Chunks of an array's axis of this size; None: it is whole."""
-        if axis is None:
+        if axis is None or (axis == "K" and not any(self.chunks["H"])):
             return (size,)
         if axis == "K":
             return tuple(heads // self.group for heads in self.chunks["H"])
@@ -98,7 +99,7 @@ def grid_of(
 
     A graph (`edges`) allows no cut of queries and keys.
     """
-    group = sizes.H // sizes.Hk if sizes.Hk else 1
+    group = max(1, sizes.H // sizes.Hk) if sizes.Hk else 1
     extents: dict[Axis, int] = dict(enumerate(batch))
     extents |= {"H": sizes.H, "q": sizes.Lq, "k": sizes.Lk}
     chunks: dict[Axis, Chunks] = {axis: (size,) for axis, size in extents.items()}
@@ -108,9 +109,9 @@ def grid_of(
         axes = axes_of(name, array.shape, len(batch))
         for axis, cut in zip(axes, array.chunks, strict=True):
             cut = tuple(size for size in cut if size) or (0,)  # no task of nothing
-            if axis == "K":
+            if axis == "K" and sizes.H:
                 chunks["H"] = tuple(heads * group for heads in cut)
-            elif axis is not None:
+            elif axis is not None and axis != "K":
                 chunks[axis] = cut
     ends = np.cumsum(chunks["H"])
     ends = np.unique(-(-ends // group) * group)  # a cut within a group goes to its end
@@ -294,18 +295,20 @@ class Plan(NamedTuple):
         spans = [range(*self.grid.span(axis, index[axis])) for axis in self.grid.batch]
         numbers = np.arange(math.prod(self.problem.batch)).reshape(self.problem.batch)
         items = numbers[np.ix_(*spans)] if spans else numbers
-        shapes = tuple(
-            tuple(
-                int(cut[number(axis, index)])
-                for axis, cut in zip(axes, array.chunks, strict=True)
-            )
-            for array, axes in zip(self.arrays, self.axes, strict=True)
-        )
+        cuts = [
+            [
+                (cut, number(axis, index))
+                for axis, cut in zip(axes, x.chunks, strict=True)
+            ]
+            for x, axes in zip(self.arrays, self.axes, strict=True)
+        ]
+        shapes = tuple(tuple(int(cut[n]) for cut, n in own) for own in cuts)
+        begins = tuple(tuple(int(sum(cut[:n])) for cut, n in own) for own in cuts)
         query, key, head = (self.grid.span(axis, index[axis])[0] for axis in "qkH")
         several = len(self.grid.chunks["k"]) > 1
         key_heads = self.problem.sizes.Hk
         part = Part(self.seed, query, key, head, items.ravel(), key_heads, several)
-        return Place(part, items.shape, self.has_sinks(index), shapes)
+        return Place(part, items.shape, self.has_sinks(index), shapes, begins)
 
 
 @whole  # a generator that was drawn from
@@ -335,6 +338,8 @@ def make_plan(arguments: Arguments) -> Plan:
         arrays.append(rechunked(x, tuple(cuts)))
         axes.append(own)
     values = {n: arguments[n] for n in (*_OPTIONS, *_WHOLE) if n in arguments}
+    kinds = (np.ndarray, list, tuple)  # what may change before the tasks run
+    values |= deepcopy({n: x for n, x in values.items() if isinstance(x, kinds)})
     asked = arguments["num_threads"]
     values["num_threads"] = 1 if asked is None else choose_num_threads(asked)
     weights = as_flag("return_weights", arguments["return_weights"])

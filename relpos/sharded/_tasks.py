@@ -12,7 +12,7 @@ from relpos._attention.fire_network import NAMES
 from relpos._attention.functional import backward, forward, merge_attention
 from relpos._attention.operands import READ_SHORT, ROWS, Call
 from relpos._attention.problem import Part
-from relpos._checks import Array, is_floating, native, quiet, rounded
+from relpos._checks import Array, is_floating, native, quiet, rounded, rounded_twice
 
 #: Results of a block of the forward from which the backward starts, by row.
 KEPT = ("out", "lse", "row_max", "row_sum")
@@ -38,10 +38,21 @@ class Place(NamedTuple):
     batch: tuple[int, ...]  # its batch shape
     with_sinks: bool  # the sinks belong to one block of keys
     shapes: tuple[tuple[int, ...], ...]  # of its chunks, as dask knows them
+    begins: tuple[tuple[int, ...], ...]  # theirs
 
 
 def solve(recipe: Recipe, place: Place, arrays: list[Array]) -> dict[str, Array]:
-    return forward(*_call_of(recipe, place, arrays, READ_SHORT))
+    call = _call_of(recipe, place, arrays, READ_SHORT)
+    try:
+        return forward(*call)
+    except (IndexError, ValueError) as error:  # counts from the begin of a chunk
+        name = str(error).partition(":")[0]
+        begin = dict(zip(recipe.names, place.begins, strict=True)).get(name, ())
+        if name == "log_decay":  # which `_move_positions` has cut
+            begin = (*begin[:-1], place.part.key)
+        if any(begin):
+            error.args = (f"{error} (in a chunk that begins at {list(begin)})",)
+        raise
 
 
 def differentiate(
@@ -165,6 +176,16 @@ def deliver(array: Array, dtype: np.dtype[Any]) -> Array:
 
 
 @quiet
-def sum_repeated(array: Array, axes: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Sum a gradient over the batch axes on which its input was repeated."""
-    return rounded(array.sum(axis=axes, dtype=np.float64, keepdims=True), dtype)
+def sum_repeated(
+    array: Array, axes: tuple[int, ...], whole: tuple[int, ...], dtype: np.dtype[Any]
+) -> Array:
+    """Sum a gradient over the batch axes on which its input was repeated.
+
+    NumPy adds in another order where an axis has one item. A chunk of one item of the
+    whole's several gets it twice, so that the order is that of the whole.
+    """
+    pairs = zip(array.shape, whole, strict=True)
+    twice = [min(2, full) if size == 1 else size for size, full in pairs]
+    several = np.ascontiguousarray(np.broadcast_to(array, twice))
+    total = several.sum(axis=axes, dtype=np.float64, keepdims=True)
+    return rounded_twice(total[tuple(slice(n or 1) for n in array.shape)], dtype)

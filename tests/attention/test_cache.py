@@ -366,6 +366,19 @@ def test_queries_after_a_crop_need_an_append():
         cache.arguments(ones(2, H, 2, D))
 
 
+def test_no_tokens_have_no_queries():
+    """The first append has none, and a later one."""
+    cache, nothing = relpos.KVCache(), ones(2, H, 0, D)
+    for before in (0, 3):
+        cache.append(nothing, nothing)
+        given = cache.arguments(nothing)
+        assert given["query_offset"] == given["key"].shape[-2] == before
+        assert relpos.attention(nothing, **given).shape == nothing.shape
+        with pytest.raises(ValueError, match=r"^query: got 1 rows, but 0 tokens"):
+            cache.arguments(ones(2, H, 1, D))
+        cache.append(ones(2, H, 3, D), ones(2, H, 3, D))
+
+
 def test_an_empty_cache():
     cache = relpos.KVCache()
     assert len(cache) == cache.lengths == 0 and repr(cache) == "<KVCache of 0 tokens>"
@@ -376,6 +389,8 @@ def test_an_empty_cache():
             getattr(cache, name)
     with pytest.raises(ValueError, match=r"^items: the cache has no batch axis"):
         cache.reorder([0])
+    with pytest.raises(ValueError, match=r"^capacity: shape \(1, 576.*488, 4\) has mo"):
+        relpos.KVCache(2**59).append(ones(1, 3, 4), ones(1, 3, 4))
     with pytest.raises(ValueError, match=r"^capacity: got -1"):
         relpos.KVCache(-1)
     with pytest.raises(TypeError, match=r"^capacity: got a torch Tensor"):

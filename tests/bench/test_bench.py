@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from relpos import __main__, _bench, _core
+from relpos._settings import kernels
 
 
 @pytest.fixture
@@ -83,6 +84,19 @@ def test_the_command_prints_and_writes_the_rows_asked_for(bench, tmp_path):
         assert each["label"] in printed
         assert each["figure"] > 0
         assert each["verdict"] in ("", "PASS", "short", "noisy")
+
+
+def test_the_instruction_set_asked_for_is_the_one_timed(bench, monkeypatch):
+    seen = []
+
+    def interleave(works, yardstick, wanted):
+        seen.append((kernels(), yardstick))
+        return _bench.Timing([], 0)
+
+    monkeypatch.setattr(_bench, "interleave", interleave)
+    printed = bench("--rows", "^naive: index$", "--isa", "base")
+    assert "base float32, 1 busy" in printed
+    assert seen == [(_core.by_isa["base"], _bench.fma_yardstick("base", "float32"))]
 
 
 def test_an_unknown_table_is_refused(capsys):

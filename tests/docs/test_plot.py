@@ -220,6 +220,16 @@ def test_numbers_where_they_can_be_read():
     assert [text.get_color() for text in ax.texts] == ["white", "black"]
 
 
+def test_numbers_can_be_read_on_a_scale_that_grew():
+    panels = Figure().subplots(1, 2)
+    first = plot.score_map([[1.0, 0.0, np.nan]], annotate=True, ax=panels[0])
+    assert [text.get_color() for text in first.texts] == ["white", "black"]
+    own = first.text(0, 0, "own", color="red")
+    plot.score_map([[9.0]], ax=panels[1])
+    assert [text.get_color() for text in first.texts[:2]] == ["black", "black"]
+    assert own.get_color() == "red"
+
+
 def test_one_head_of_several():
     weights = np.arange(8.0).reshape(2, 2, 2)
     ax = plot.attention_map(weights, head=1, ax=new())
@@ -292,18 +302,39 @@ def test_highlighted_pairs_are_framed_and_have_their_numbers():
     assert (ax.get_xlim(), ax.get_ylim()) == ((-0.5, 19.5), (19.5, -0.5))
 
 
-@pytest.mark.parametrize("k, offset", [(1, 0), (2, 0), (2, 3), (9, 0), (0, 0)])
-def test_clipped_positions_are_hatched(k, offset):
-    at = {"query_length": 5, "key_length": 7, "query_offset": offset}
-    whole = relpos.relative_positions(**at)
-    relative = relpos.relative_positions(**at, max_relative_position=k)
+@pytest.mark.parametrize(
+    "k, shape, offset",
+    [
+        *(
+            (k, (5, 7), offset)
+            for k, offset in [(1, 0), (2, 0), (2, 3), (9, 0), (0, 0)]
+        ),
+        *((2, (6, 1), offset) for offset in (0, -3, 2)),  # by the steps of queries
+        (2, (1, 7), -2),  # one number: the last that could be clipped is not
+        (2, (3, 4), 5),
+        (2, (3, 4), -4),
+    ],
+)
+def test_clipped_positions_are_hatched(k, shape, offset):
+    whole = relpos.relative_positions(*shape, query_offset=offset)
+    relative = np.clip(whole, -k, k)
     wanted = {(i, j) for i, j in zip(*np.nonzero(whole != relative), strict=True)}
     ax = plot.relative_position_map(relative, ax=new())
     assert hatched(ax) == (wanted if k else set())  # zeros alone: nothing to tell
     plain = Figure().subplots()
     assert not plot.relative_position_map(relative, clip_marks=False, ax=plain).patches
-    labels = plot.relative_position_map(np.eye(4, dtype=int), ax=new())
-    assert not labels.patches
+
+
+@pytest.mark.parametrize(
+    "relative, wanted",
+    [
+        (np.eye(4, dtype=int), set()),  # labels
+        ([[0, 1, 2], [0, 1, 2]], set()),
+        ([[0, 1, 1], [-1, -1, 0]], {(0, 2), (1, 0)}),  # queries that are 2 apart
+    ],
+)
+def test_what_no_other_steps_tell_is_not_hatched(relative, wanted):
+    assert hatched(plot.relative_position_map(relative, ax=new())) == wanted
 
 
 def test_skewed_scores_are_those_of_skew():

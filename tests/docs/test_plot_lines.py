@@ -177,6 +177,17 @@ def test_errors_of_a_comparison():
     assert first[0] < 0.3
 
 
+def test_an_infinite_error_has_the_longest_bar():
+    found = relpos.compare(np.sin, np.cos, np.ones(3))
+    sizes = [0.5, np.inf, 30.0, np.nan]
+    rows = [found.rows[0]._replace(name=str(x), relative=x) for x in sizes]
+    ax = plot.compare(found._replace(rows=rows), ax=new())
+    half, infinite, large, nothing = (bar.get_width() for bar in ax.patches)
+    assert (half, infinite, large) == (0.5, 300.0, 30.0) and nothing < 1e-9
+    ax = plot.compare(found._replace(rows=rows[1:2]), ax=new())
+    assert ax.patches[0].get_width() == 10
+
+
 def test_verdicts_of_audits():
     audits = {
         "indices": relpos.audit_encoding(relpos.index_encoding, lengths=(8, 16), dim=4),
@@ -210,6 +221,20 @@ def test_losses_of_several_runs_have_a_mean_and_a_band():
     (band,) = ax.collections
     corners = band.get_paths()[0].vertices
     assert corners[:, 1].min() == 1.0 and corners[:, 1].max() == 5.0
+
+
+def test_what_a_run_lacks_is_that_of_the_others():
+    runs = np.array([[3.0, np.nan, np.inf], [5.0, 1.0, np.nan], [1.0, 4.0, np.nan]])
+    results = {"a": ([1, 2, 3], runs)}
+    for ax in (
+        plot.loss_curves({"a": runs}, ax=new()),
+        plot.length_generalisation(results, ax=new()),
+    ):
+        line = ax.lines[0].get_ydata()
+        assert np.array_equal(line, [3.0, 2.5, np.nan], equal_nan=True)
+        corners = ax.collections[0].get_paths()[0].vertices
+        assert {*map(tuple, corners)} >= {(1, 1), (1, 5), (2, 1), (2, 4)}
+        assert corners[:, 0].max() == 2
 
 
 def test_arcs_of_shaws_figure():

@@ -90,6 +90,13 @@ fingerprint(Tensor(), 4) -> TypeError: scheme: got a torch Tensor
 fingerprints(["t5"], 4) -> TypeError: schemes: got list; expected a mapping
 bias_by_distance(WIDE, buckets=[2]) -> ValueError: buckets: got shape (1,); expected (N
 bias_by_distance(HEADS, queries=[4]) -> ValueError: queries: got [4]; expected some from
+bias_by_distance(WIDE) -> ValueError: bias: got 2 relative positions; to be centred on 0
+bias_by_distance(X, buckets=[0, 2]) -> ValueError: buckets: got 2 relative positions; to
+bias_by_distance(X, queries=[0]) -> ValueError: queries: given with a bias of shape
+    (3, 3); expected it with (H, Lq, Lk) alone
+bias_by_distance(HEADS, buckets=[0]) -> ValueError: buckets: given with a bias of shape
+    (2, 2, 2); expected it with (H, R) alone
+bias_by_distance(HEADS, min_relative_position=0) -> ValueError: min_relative_position: g
 bias_by_distance(np.ones(3)) -> ValueError: bias: got shape (3,); expected (H, R)
 buckets(3, 3) -> TypeError: bucket: got int; expected a callable
 buckets(lambda x: [0], 3) -> ValueError: bucket's result: got shape (1,); expected

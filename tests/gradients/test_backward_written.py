@@ -55,3 +55,17 @@ def test_gradients_of_a_graph_are_zeros_at_first(isa, monkeypatch):
     result = relpos.graph_attention(x, x, x, [0, 1, 1, 1], [2], return_context=True)
     gradients = result.context.backward(np.ones_like(result.out))
     assert gradients.value.any() and not gradients.value[0, :2].any()
+
+
+@pytest.mark.parametrize("heads, keys", [(0, 2), (0, 0), (2, 2)])
+def test_keys_that_no_query_reads_have_gradients_of_0(monkeypatch, heads, keys):
+    def filled(shape, dtype):
+        return np.full(shape, np.nan, dtype)
+
+    monkeypatch.setattr(backwards, "empty", filled)
+    queries = 30 if heads == 0 else 0
+    query, (key, value) = np.zeros((1, heads, queries, 4)), np.ones((2, 1, keys, 30, 4))
+    options = {"enable_gqa": heads != keys, "query_offset": 0, "return_context": True}
+    context = relpos.attention(query, key, value, **options).context
+    found = context.backward(np.zeros((1, heads, queries, 4)))
+    assert not found.key.any() and not found.value.any()

@@ -153,7 +153,7 @@ CASES = [
     (
         "visible_ends_moved",
         "3 keys fewer at the start",
-        hidden(S, (AT >= np.where(START > 0, START + 3, 0)) & ~FUTURE),
+        hidden(S, (np.where(START > 0, START + 3, 0) <= AT) & ~FUTURE),
         {"attn_mask": (AT >= START) & ~FUTURE},
     ),
     (

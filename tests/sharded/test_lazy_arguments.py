@@ -231,6 +231,51 @@ def test_faults_are_told_where_they_are_computed_in_the_same_words(fault, x):
         out.compute(scheduler="sync")
 
 
+@pytest.mark.parametrize(
+    ("name", "told", "begin"),
+    [
+        ("labels", [2, 0], [3, 4]),
+        ("labels[1]", [2, 0], [3, 4]),
+        ("labels", [1, 1], None),
+        ("log_decay", [0, 3], [1, 2]),
+    ],
+)
+def test_an_index_of_a_chunk_is_told_with_its_begin(name, told, begin):
+    rows = da.ones((2, 6, 4), chunks=(1, 3, 4))
+    keys = rows.rechunk((1, 2, 4))
+    at = tuple(np.add(told, begin or [0, 0]))
+    numbers = np.zeros((2, 6) if name == "log_decay" else (6, 6), int)
+    numbers[at] = 9
+    given = {"rel_bias": np.ones(2), "labels": da.from_array(numbers)}
+    if name == "log_decay":
+        given = {name: da.from_array(np.where(numbers, np.nan, -1)), "is_causal": True}
+    if name == "labels[1]":
+        given["labels"] = (numbers[:1] * 0, given["labels"])
+    out = sharded.attention(rows, keys, keys, **given)
+    words = f"^{re.escape(f'{name}: {name}{told} is ')}"
+    words += rf".*\)( \(in a chunk that begins at {re.escape(str(begin))}\))$"
+    with pytest.raises((ValueError, IndexError), match=words if begin else "term\\)$"):
+        out.compute(scheduler="sync")
+
+
+@pytest.mark.parametrize("kind", [np.array, np.ndarray.tolist])
+@pytest.mark.parametrize("name", ["w1", "b1", "w2", "b2", "buckets", "indices"])
+def test_what_is_changed_after_the_call_changes_no_result(name, kind, x):
+    """Not that of tasks that run later, nor gradients of kept results."""
+    rows, ends = [x[:, :, :3].repeat(2, axis=1)] * 3, [0, 2, 3, 5]
+    scheme, given = {
+        "buckets": ("attention", {"rel_bias": [0.0, 9.0], "buckets": [0, 1, 0, 1, 1]}),
+        "indices": ("graph_attention", {"indptr": ends, "indices": [0, 1, 1, 0, 2]}),
+    }.get(name, ("fire_attention", NETWORK))
+    given = given | {name: kind(np.array(given[name]))}
+    result = getattr(sharded, scheme)(*rows, **given, return_context=True)
+    arrays = result.out, result.context.persist().backward(rows[0]).value
+    want = dask.compute(*arrays, scheduler="sync")
+    given[name][:] = given[name][::-1]
+    for array, one in zip(arrays, want, strict=True):
+        assert np.array_equal(array.compute(scheduler="sync"), one)
+
+
 @pytest.mark.parametrize("name", ["scale", "dropout_p", "is_causal", "rng", "window"])
 def test_plain_values_cannot_be_lazy(name, x):
     with pytest.raises(

@@ -122,6 +122,56 @@ def test_narrow_dtypes_are_computed_and_rounded_as_the_whole(dtype, rng):
         close(got[key], array, np.finfo(dtype).eps * 32)
 
 
+@pytest.mark.parametrize(
+    ("batch", "short", "chunks"),
+    [
+        ((64,), (1,), (8, 1)),
+        ((64,), (64,), (8, 1)),
+        ((300, 3), (3,), (-1, 2, 1)),
+        ((300, 3, 4), (3, 1), (-1, 1, 1, 1)),
+    ],
+)
+@pytest.mark.parametrize("wide", [np.float16, np.float64])
+def test_sums_over_the_batch_have_the_same_bits(wide, batch, short, chunks, rng):
+    """Rounded as those of the whole, and added in its order, of one number too."""
+    for length in (1, 8):
+        rows, few = (*batch, 2, length, length), (*short, 2, length, length)
+        given = {"query": rows, "key": few, "value": few, "rel_bias": 3}
+        given = {n: rng.standard_normal(x).astype(np.half) for n, x in given.items()}
+        given["rel_bias"] = given["rel_bias"].astype(wide)
+        names, cut = ("query", "key", "value"), (*chunks, -1, -1)
+        lazy = {n: da.from_array(given[n], cut[-given[n].ndim :]) for n in names}
+        grad_out = rng.standard_normal(rows)
+        want, got = (
+            f(**g, return_context=True).context.backward(grad_out, wrt=names)
+            for f, g in ((relpos.attention, given), (sharded.attention, given | lazy))
+        )
+        for name in names:
+            found = getattr(got, name).compute(scheduler="sync")
+            assert np.array_equal(found, getattr(want, name)), name
+
+
+def test_a_sum_over_the_batch_is_rounded_twice():
+    """To float32 first: the sum is just above the middle of two of float16."""
+    query, key = np.ones((2, 1, 1, 1), np.half), np.ones((1, 1, 1, 1), np.half)
+    grad_out = np.reshape([1 + 2.0**-11, 2.0**-30], query.shape)
+    for module in (relpos, sharded):
+        context = module.attention(query, key, key, return_context=True).context
+        gradient = context.backward(grad_out).value
+        assert np.asarray(gradient).item() == 1.0
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+def test_no_query_heads_of_some_key_heads(heads):
+    query, key = da.ones((1, 0, 3, 4)), da.ones((1, 2, 3, 4), chunks=(1, heads, 2, 4))
+    flags = {"return_lse": True, "return_context": True}
+    result = sharded.attention(query, key, key, enable_gqa=True, **flags)
+    gradients = result.context.backward(query)
+    arrays = result.out, result.lse, gradients.query, gradients.key, gradients.value
+    shapes = [x.shape for x in dask.compute(*arrays, scheduler="sync")]
+    assert shapes == [(1, 0, 3, 4), (1, 0, 3), (1, 0, 3, 4), key.shape, key.shape]
+
+
 def test_bits_at_lengths_of_many_tiles(rng):
     """The number of heads decides how keys are cut into chunks."""
     x = rng.standard_normal((1, 16, 700, 8)).astype(np.float32)

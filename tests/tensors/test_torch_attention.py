@@ -194,3 +194,15 @@ def test_merged_as_arrays_are(dtype):
         torch.testing.assert_close(x.detach(), torch.from_numpy(y))
     (got[0].sum() + got[1][torch.isfinite(got[1])].sum()).backward()
     assert all(part.grad.isfinite().all() for part in parts)
+
+
+def test_key_heads_that_no_query_reads_have_gradients_of_0():
+    key, value = torch.ones(2, 1, 2, 30, 4).unbind()
+    given = key.requires_grad_(), value.clone().requires_grad_()
+    for _ in range(5):  # memory that is not written would show what was in it
+        freed = [torch.ones(1, 2, 30, 4) for _ in range(20)]
+        del freed
+        query = torch.zeros(1, 0, 30, 4, requires_grad=True)
+        out = relpos.torch.attention(query, *given, enable_gqa=True)
+        found = torch.autograd.grad(out.sum(), given)
+        assert not any(x.any() for x in found)

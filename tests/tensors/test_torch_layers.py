@@ -176,6 +176,27 @@ def test_a_mask_of_the_music_transformer_has_to_be_the_lower_triangle():
     state["mask"][0, 0, 1, 2] = 1
     with pytest.raises(ValueError, match="mask: the values differ"):
         module.load_state_dict(state)
+    longer = relpos.torch.nn.RelativeGlobalAttention(12, 3, max_len=10).state_dict()
+    sizes = r"size mismatch for mask: got shape \(1, 1, 10, 10\); .*\(1, 1, 9, 9\)"
+    with pytest.raises(RuntimeError, match=rf"(?s){sizes}.*size mismatch for Er: "):
+        module.load_state_dict(longer)
+
+
+@pytest.mark.parametrize("log_distance", [False, True])
+def test_distances_are_not_rounded_to_16_bits(log_distance):
+    """Nor under autocast: the result alone is."""
+    sizes = 8, 2, 2, log_distance
+    short = relpos.torch.nn.DynamicPositionBias(*sizes, dtype=torch.bfloat16)
+    module = relpos.torch.nn.DynamicPositionBias(*sizes)
+    module.load_state_dict(short.state_dict())
+    want = module(1000)
+    assert torch.equal(short(1000), want.bfloat16())
+    with torch.autocast("cpu"):
+        assert torch.equal(module(1000), want.bfloat16())
+    for one in (short, module):
+        one(1000).float().sum().backward()
+    for one, other in zip(short.parameters(), module.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad.bfloat16())
 
 
 def test_memory():
@@ -198,6 +219,11 @@ def test_memory():
         ("xl", {"attn_mask": torch.zeros(7, 3)}, r"attn_mask: got shape \(7, 3\)"),
         ("xl", {"attn_mask": None}, "r: got 7 rows .* expected at least 11 .the mask"),
         ("learned", {"x": torch.zeros(1, 10)}, "sequence of 10; .*max_seq_len = 9"),
+        ("learned", {"x": np.zeros((2, 7))}, "^x: got an array .* expected a tensor"),
+        ("bias", {"length": 0}, "^length: got 0; expected an integer of at least 1"),
+        ("bias", {"length": 2.5}, "^length: got float; expected an integer"),
+        ("bias", {"length": True}, "^length: got True; expected an integer"),
+        ("bias", {"length": torch.tensor(5)}, "^length: got a tensor; expected none"),
     ],
 )
 def test_wrong_calls_are_named(label, change, words):

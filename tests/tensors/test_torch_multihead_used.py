@@ -155,6 +155,21 @@ called(query=ones(3, 12)) -> ValueError: …query_offset: got None for 3 queries
 """
 
 
+@pytest.mark.parametrize("position", [None, *SIZES])
+def test_an_offset_is_an_integer(position):
+    """Or a tensor of one; others are refused by name."""
+    module = seeded(E, H, position=position, **SIZES.get(position, {}))
+    x = draw(L, E)
+    want = module(x[1:], x, x, query_offset=1)[0]
+    for one in (torch.tensor(1), torch.tensor([1])):
+        assert torch.equal(module(x[1:], x, x, query_offset=one)[0], want)
+    for wrong in (1.5, "a", True, torch.tensor(1.0)):
+        with pytest.raises(
+            TypeError, match=r"^query_offset: got .*; expected (an )?in"
+        ):
+            module(x[1:], x, x, query_offset=wrong)
+
+
 def made(embed_dim=E, num_heads=H, **keywords):
     return RelativeMultiheadAttention(embed_dim, num_heads, **keywords)
 

@@ -9,13 +9,14 @@ from torch import Tensor, nn
 
 import relpos.nn
 import relpos.torch
-from relpos._checks import as_choice, as_int
+from relpos._checks import as_choice
 from relpos._encodings.absolute import MAX_DIM
 from relpos._twins import twin
 from relpos.nn._inputs import as_settings, as_size, check_length
 from relpos.nn.absolute import OTHER_NAMES
-from relpos.torch._tensors import check_float_dtype
-from relpos.torch.nn._layer import Layer, as_zero_one, check_shape
+from relpos.torch._functions import check_tensors
+from relpos.torch._tensors import check_float_dtype, under_autocast
+from relpos.torch.nn._layer import Layer, as_int, as_zero_one, check_shape
 
 __all__ = ["ConvPositionEmbedding", "DynamicPositionBias"]
 __all__ += ["LearnedAPE", "SinusoidalEncoding"]
@@ -72,6 +73,7 @@ class LearnedAPE(Layer):
         Tensor, (seq, embed_size)
             The first rows of the weight.
         """
+        check_tensors(x=x)
         if x.dim() < 2:
             raise ValueError(
                 f"x: got shape {(*x.shape,)}; expected (batch, seq[, ...])"
@@ -194,16 +196,22 @@ class DynamicPositionBias(Layer):
         Tensor, (heads, 2 length - 1)
             A `rel_bias` of attention, the past first.
         """
-        if length < 1:
-            raise ValueError(f"length: got {length}; expected an integer of at least 1")
+        if not isinstance(length, torch.SymInt):
+            length = as_int("length", length, 1)
         weight = next(self.parameters())
-        x = torch.arange(length - 1, -length, -1).to(weight)
+        wide = torch.promote_types(weight.dtype, torch.float32)
+        x = torch.arange(length - 1, -length, -1).to(weight.device, wide)
         if self.log_distance:
             x = x.sign() * (x.abs() + 1).log()
         x = x[:, None]
-        for layer in self.mlp:
-            x = layer(x)
-        return x.T
+        with torch.autocast("cpu", enabled=False):  # 16 bits cannot tell the distances
+            for layer in self.mlp:
+                if weight.dtype == wide:
+                    x = layer(x)
+                else:
+                    parameters = {n: p.to(wide) for n, p in layer.named_parameters()}
+                    x = torch.func.functional_call(layer, parameters, (x,))
+        return x.T.to(under_autocast(weight.dtype))
 
 
 # ---- a convolution of the tokens ----------------------------------------------------

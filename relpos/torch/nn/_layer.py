@@ -9,9 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from relpos._checks import as_int as as_int_of_arrays
 from relpos._twins import twin
 from relpos.nn._inputs import check_shape as check_axes
 from relpos.torch._functions import check_tensors
+from relpos.torch._tensors import in_tensor_words
+
+#: As that of `relpos._checks`, in words about tensors.
+as_int = in_tensor_words(as_int_of_arrays)
 
 Module = TypeVar("Module", bound=type[torch.nn.Module])
 

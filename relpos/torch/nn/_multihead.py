@@ -22,6 +22,7 @@ from relpos.torch._tensors import without_modes
 from relpos.torch._tracing import constant_result
 from relpos.torch.nn._layer import (
     Layer,
+    as_int,
     check_shape,
     join_heads,
     split_heads,
@@ -368,10 +369,15 @@ class RelativeMultiheadAttention(Layer, nn.MultiheadAttention):
         q, k, v = (split_heads(part, self.num_heads) for part in parts)
         return (q, k, v), unbatched
 
-    def _offset(self, offset: int | None, length: int, total: int) -> int:
+    def _offset(self, offset: Any, length: int, total: int) -> Any:
         """Return the position of query 0, that of key 0 being 0."""
+        scheme = SCHEMES[self.position]
         if offset is None:
-            offset = SCHEMES[self.position].default_offset(length, total)
+            offset = scheme.default_offset(length, total)
+        elif scheme.has_one_offset and not isinstance(offset, torch.SymInt):
+            if isinstance(offset, Tensor) and offset.numel() == 1:
+                offset = offset.item()
+            offset = as_int("query_offset", offset)
         if offset is None:
             raise ValueError(
                 f"query_offset: got None for {length} queries and {total} keys; "
@@ -471,6 +477,8 @@ class Position:
     function: ClassVar[Callable[..., Any]] = staticmethod(functions.attention)
     #: Parameters that are keywords of the function.
     names: ClassVar[tuple[str, ...]] = ()
+    #: Whether it computes with the offset, which is an integer of all items then.
+    has_one_offset: ClassVar[bool] = False
 
     def start(self, module: Any, options: Options) -> None:
         """Register the parameters in a module."""
@@ -526,6 +534,7 @@ class Music(Position):
 
 class TransformerXL(Position):
     function = staticmethod(functions.transformer_xl_attention)
+    has_one_offset = True
 
     def start(self, module: Any, options: Options) -> None:
         shape = module.num_heads, module.head_dim
@@ -633,6 +642,8 @@ class T5(Position):
 
 
 class ALiBi(Position):
+    has_one_offset = True
+
     def arguments(self, module: Any, query: Tensor, key: Tensor, offset: int) -> Terms:
         length = max(query.shape[-2] + offset, key.shape[-2] - offset, 1)
         slopes = functions.alibi_slopes(module.num_heads, dtype=query.dtype)
@@ -640,6 +651,8 @@ class ALiBi(Position):
 
 
 class Rotary(Position):
+    has_one_offset = True
+
     def start(self, module: Any, options: Options) -> None:
         if module.head_dim % 2:
             raise ValueError(
