@@ -384,7 +384,8 @@ def ends_moved() -> Iterator[Changes]:
     ):
         combine = np.logical_or if word == "more" else np.logical_and
         words = f"{{}} with {n} keys {word} at the {side} of what is visible"
-        yield from of_each(joined(combine, sign * n), words)
+        names = ("key_lengths", "key_ranges", "attn_mask")
+        yield from of_each(joined(combine, sign * n), words, *names)
 
 
 #: Changes of each set, in words with {} for its argument.

@@ -68,6 +68,12 @@ class Plain(Module):
         raise NotImplementedError
 
 
+def _nothing(grad: Array) -> Array:
+    """Return a gradient times 0, which is 0 even if it is infinite."""
+    found: Array = np.copysign(grad.dtype.type(0), grad, out=np.empty_like(grad))
+    return found
+
+
 # ---- products and normalisation -----------------------------------------------------
 
 
@@ -291,7 +297,7 @@ class ReLU(Plain):
         return out, out > 0
 
     def _backward(self, grad: Array, kept: Any) -> Any:
-        return np.where(kept, grad, grad.dtype.type(0))
+        return np.where(kept, grad, _nothing(grad))
 
 
 class GELU(Plain):
@@ -403,7 +409,7 @@ class Dropout(Plain):
     def _backward(self, grad: Array, factor: Any) -> Any:
         if factor is None:
             return grad
-        return np.multiply(grad, factor, out=np.zeros_like(grad), where=factor != 0)
+        return np.multiply(grad, factor, out=_nothing(grad), where=factor != 0)
 
 
 class Embedding(Module):
