@@ -730,7 +730,7 @@ def _take_rotary(x: dict[str, Any]) -> Rotary:
     start, positions = options.pop("offset", 0), options.pop("positions", None)
     lq, lk, offset = _placed(x)
     if positions is not None:
-        at = start + np.asarray(_plain("positions", positions), np.float64)
+        at = start + as_numpy("positions", positions).astype(np.float64)
         if at.shape != (lk,) or np.ndim(offset) or not 0 <= offset <= lk - lq:
             raise ValueError(
                 f"positions: got shape {at.shape} and query_offset {offset}; expected "

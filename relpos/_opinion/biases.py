@@ -18,6 +18,9 @@ from relpos._opinion.tables import axis_of, first_of, tables_of
 #: Distances that published models end at, besides those of the call.
 _REACHES = (128, 64, 256, 32, 20, 16, 512, 1024, 800, 2048, 4096)
 
+#: Distances beyond this one have the bucket of this one.
+_FARTHEST = 4096
+
 # ---- buckets -------------------------------------------------------------------------
 
 
@@ -76,6 +79,7 @@ def by_buckets(rule: Callable[[Buckets, Array], Iterator[Array | None]]) -> Chan
             return
         rows = attempt.get(names[0]).shape[axis_of(names[0])]
         first, reach = first_of(attempt, names[0]), relative_to(attempt)
+        reach = np.clip(reach, -_FARTHEST, _FARTHEST)
         last = max(first + len(buckets) - 1, int(reach.max(initial=0)))
         r = np.arange(min(first, int(reach.min(initial=0))), last + 1)
         own = np.clip(r - first, 0, len(buckets) - 1)

@@ -542,8 +542,8 @@ class OfArrays(Side):
         }
         for at, (name, x) in enumerate(zip(self.names, self.inputs, strict=True)):
             used = [n for n, operand in operands.items() if _is_same(operand, x)]
-            equal = name in found and np.array_equal(operands.get(name, x), x)
-            if used or equal:
+            other = name in operands and not np.array_equal(operands[name], x)
+            if used or (name in found and not other):
                 every = [found.pop(n) for n in used or [name]]
                 found[str(at)] = reduce(np.add, every)
             found.pop(name, None)  # an operand that the function made of this input

@@ -65,7 +65,7 @@ def other_labels(attempt: Attempt) -> Iterator[Attempt]:
     if not isinstance(labels, np.ndarray) or labels.ndim != 2 or len(labels) < 4:
         return
     tables = [(x, n) for n in TABLES if (x := attempt.get(n)) is not None]
-    rows = min(x.shape[axis_of(name)] for x, name in tables)
+    rows = min((x.shape[axis_of(name)] for x, name in tables), default=1)
     for tokens in (0, 1):
         if (grid := _grid_of(labels[tokens:, tokens:])) is None:
             continue

@@ -257,17 +257,17 @@ def any_frequencies(attempt: Attempt) -> Iterator[Attempt]:
         return
     plan, _ = _plan(attempt)
     own = np.array(plan.inv_freq)
-    if own.ndim > 1 or not own.size:
+    shown = np.isfinite(aim) & (aim > HIDDEN)
+    if own.ndim > 1 or not own.size or not shown.any():
         return
-    shown = aim > HIDDEN
 
     def made(frequencies: Array) -> Attempt:
         other = plan._replace(inv_freq=frequencies)
         return rotated_by(attempt, other, other)
 
     def gap(frequencies: Array) -> Array:
-        found = evaluate(made(frequencies)).result
-        return np.nan_to_num((aim - found)[shown]) if found.shape == aim.shape else aim
+        gaps = (aim - evaluate(made(frequencies)).result)[shown]
+        return np.asarray(np.nan_to_num(gaps))
 
     now, error, size = own, gap(own), float(np.abs(aim[shown]).max(initial=0.0))
     for _ in range(8):

@@ -376,6 +376,23 @@ def test_a_magnitude_of_each_pair_is_searched_as_well():
     assert found.kind in ("unknown", "mistake")
 
 
+@pytest.mark.parametrize("number", [np.inf, np.nan])
+def test_results_that_are_not_finite_end_no_search(number):
+    mine = RNG.standard_normal(Q.shape)
+    mine[0, 0, 0] = number
+    assert relpos.diagnose(mine, Q, K, V, scheme="rotary").kind == "unknown"
+
+
+def test_a_far_offset_takes_no_more_buckets_than_memory_has():
+    call = {**recipes.t5(OF_BUCKETS, max_distance=5), "query_offset": 10**12}
+    assert relpos.diagnose(RNG.standard_normal(Q.shape), Q, K, V, **call)
+
+
+def test_positions_that_are_no_numbers_are_refused():
+    with pytest.raises(TypeError, match="positions: got"):
+        relpos.diagnose(Q, Q, K, V, scheme="rotary", positions="a")
+
+
 # ---- words ---------------------------------------------------------------------------
 
 
