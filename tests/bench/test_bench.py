@@ -82,8 +82,8 @@ def test_the_command_prints_and_writes_the_rows_asked_for(bench, tmp_path):
     assert len(found["rows"]) == 3
     for each in found["rows"]:
         assert each["label"] in printed
-        assert each["figure"] > 0
         assert each["verdict"] in ("", "PASS", "short", "noisy")
+        assert each["verdict"] == "noisy" or each["figure"] > 0
 
 
 def test_the_instruction_set_asked_for_is_the_one_timed(bench, monkeypatch):
