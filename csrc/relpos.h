@@ -115,10 +115,10 @@ typedef void (*rp_loop)(char **args, const ptrdiff_t *dimensions,
                         const ptrdiff_t *steps, void *data);
 /* Loops report through these; csrc/python installs what they do to Python's error state. */
 void rp_loop_error(const char *message); /* ValueError */
-void rp_loop_status(rp_status status);   /* MemoryError where that is the status */
+void rp_loop_status(rp_status status);   /* the exception of a status */
 typedef struct {
     void (*error)(const char *message);
-    void (*no_memory)(void);
+    void (*status)(rp_status status); /* which is not RP_OK */
 } rp_loop_hooks;
 void rp_set_loop_hooks(const rp_loop_hooks *hooks); /* which stay where they are */
 

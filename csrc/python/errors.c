@@ -27,10 +27,10 @@ set_loop_error(const char *message)
 }
 
 static void
-set_no_memory(void)
+set_loop_status(rp_status status)
 {
     PyGILState_STATE gil = PyGILState_Ensure();
-    PyErr_NoMemory();
+    raise_status(status);
     PyGILState_Release(gil);
 }
 
@@ -55,7 +55,7 @@ poll_signals(void)
 void
 install_hooks(void)
 {
-    static const rp_loop_hooks hooks = {set_loop_error, set_no_memory};
+    static const rp_loop_hooks hooks = {set_loop_error, set_loop_status};
     rp_set_poll(poll_signals);
     rp_set_loop_hooks(&hooks);
 }

@@ -22,8 +22,7 @@ rp_loop_error(const char *message)
 void
 rp_loop_status(rp_status status)
 {
-    /* RP_INTERRUPTED needs nothing: the poll hook has set the exception */
     const rp_loop_hooks *installed = atomic_load(&hooks);
-    if (status == RP_NO_MEMORY && installed != NULL)
-        installed->no_memory();
+    if (status != RP_OK && installed != NULL)
+        installed->status(status);
 }

@@ -246,6 +246,22 @@ def test_a_poisoned_row_passes_nothing_back_to_keys_hidden_from_it(
 
 
 @both_dtypes
+@pytest.mark.parametrize("lq", [3, 24])
+@pytest.mark.parametrize("lk", [15, 16, 64, 67])
+def test_a_logit_of_minus_infinity_is_no_pair_whatever_the_row(isa, dtype, lq, lk):
+    """Row 1 overflows to both infinities; the keys fill whole vectors, or do not."""
+    rng = np.random.default_rng(6)
+    query, key, value = (normal(rng, 1, n, 8).astype(dtype) for n in (lq, lk, lk))
+    query[:, 1], query[:, 1, 0], key[..., 0] = 0, np.finfo(dtype).max, 9
+    key[:, 1::2, 0] = -9
+    with np.errstate(all="ignore"):
+        context = run(query, key, value, return_context=True).context
+        found = context.backward(normal(rng, 1, lq, 8).astype(dtype))
+    for grad in (found.key, found.value):
+        assert np.isnan(grad[:, ::2]).all() and np.isfinite(grad[:, 1::2]).all()
+
+
+@both_dtypes
 @pytest.mark.parametrize("step", [1, 2, -1])
 def test_a_long_mask_of_truths_hides_what_one_of_numbers_does(isa, dtype, step):
     """Blocks of keys that all, some or no query sees, one longer than a reading."""

@@ -176,6 +176,60 @@ for depth in range(3):
     child(script, "-W", "ignore::DeprecationWarning")
 
 
+FORKED_INSIDE = """
+import os, signal, time
+import numpy as np
+import relpos
+
+x = np.ones((8, 30_000, 64), np.float32)
+relpos.set_num_threads(8)
+
+def fork(*_):
+    global pid
+    pid = os.fork()
+
+def child_of(seconds):
+    global pid
+    pid = None
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    raised = ""
+    try:
+        found = CALL()
+    except RuntimeError as error:
+        raised = str(error)
+    while pid is None:
+        time.sleep(0.001)
+    if pid == 0:
+        right = "forked inside" in raised if raised else np.array_equal(found, want)
+        os._exit(bool(raised) if right else 2)
+    assert not raised and np.array_equal(found, want)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+signal.signal(signal.SIGALRM, fork)
+want, took, codes = CALL(), 1, []
+while 1 not in codes and len(codes) < 1000:
+    start = time.monotonic()
+    CALL()
+    took = min(took, time.monotonic() - start)
+    codes.append(child_of(took * (len(codes) % 20 + 1) / 20))
+assert 1 in codes and set(codes) <= {0, 1}, codes
+"""
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "relpos.attention(x[:, :900], x[:, :900], x[:, :900])",
+        "relpos.sinusoidal(300_000, 64)",
+        "relpos.conv_encoding(x, np.ones((64, 7), np.float32))",
+    ],
+)
+def test_a_child_forked_inside_a_call_raises(child, call):
+    """A signal's handler forks: the threads that share the call's work stay behind."""
+    script = FORKED_INSIDE.replace("CALL()", call)
+    child(script, "-W", "ignore::DeprecationWarning")
+
+
 # ---- signals -----------------------------------------------------------------------
 
 INTERRUPTED = (
