@@ -178,8 +178,9 @@ def attention(
     place of :math:`scale \, (q_i + v) A_l`.
 
     Dimension letters: H query heads, Hk key heads, Lq and Lk lengths, D, Dv and Dp
-    columns, R table rows. Batch axes ``...`` of all arguments broadcast as in NumPy;
-    heads never do. Inputs are float16, the bfloat16 of ml_dtypes, float32 or float64.
+    columns, R table rows. Batch axes ``...`` of all arguments broadcast as in NumPy.
+    Heads do not, but a table, `rel_bias`, u or v with one head serves all heads.
+    Inputs are float16, the bfloat16 of ml_dtypes, float32 or float64.
     The result has the dtype of query, key and value; float32 where these differ, and
     float64 where any input but the mask is. 16 bits are read in place, computed in
     float32, and rounded once. Arrays that speak DLPack on the CPU, such as JAX's, are

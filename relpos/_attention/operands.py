@@ -2,7 +2,7 @@
 
 Dimension letters: H query heads, Hk key heads, Lq and Lk lengths, D head_dim of query
 and key, Dv of value, Dp columns of rel_key, R table rows. `...` are batch axes, which
-broadcast as in NumPy; heads, lengths and columns never do.
+broadcast as in NumPy; heads, lengths and columns do not, but for tables with one head.
 """
 
 from collections.abc import Callable, Mapping
