@@ -351,16 +351,15 @@ class RelativeMultiheadAttention(Layer, nn.MultiheadAttention):
         batch = () if unbatched else ("N",)
         lengths = ("L", *batch) if not self.batch_first else (*batch, "L")
         check_shape("query", query, (*lengths, self.embed_dim))
-        fixed = () if unbatched else (query.shape[0 if self.batch_first else 1],)
-        lengths = ("S", *fixed) if not self.batch_first else (*fixed, "S")
-        check_shape("key", key, (*lengths, self.kdim))
-        check_shape("value", value, (*key.shape[:-1], self.vdim))
-        weights, biases = projections(self)
         if query is key is value and self.in_proj_weight is not None:
             packed = nn.functional.linear(query, self.in_proj_weight, self.in_proj_bias)
             parts = packed.chunk(3, dim=-1)
         else:
-            inputs = zip((query, key, value), weights, biases, strict=True)
+            fixed = () if unbatched else (query.shape[0 if self.batch_first else 1],)
+            lengths = ("S", *fixed) if not self.batch_first else (*fixed, "S")
+            check_shape("key", key, (*lengths, self.kdim))
+            check_shape("value", value, (*key.shape[:-1], self.vdim))
+            inputs = zip((query, key, value), *projections(self), strict=True)
             parts = tuple(nn.functional.linear(*each) for each in inputs)
         if unbatched:
             parts = tuple(part[None] for part in parts)
