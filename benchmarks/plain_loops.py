@@ -2,7 +2,7 @@
 
 They tell how fast this core can be. `gemv_pairs` and `read_bits` read the bytes of a
 decoding step: two products without a softmax, and reading alone. `attend` computes
-attention over short rows, with tables or without.
+attention over short rows, with tables or without; `attend_few` that of a few queries.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from benchmarks.problems import DIM
 from benchmarks.timing import Array, check_error
 from relpos import reference
 
-SOURCES = ["plain_loops.c", "plain_attention.c"]
+SOURCES = ["plain_loops.c", "plain_attention.c", "plain_queries.c"]
 FLAGS = ["-O3", "-march=native", "-ffast-math", "-shared", "-fPIC", f"-DDIM={DIM}"]
 
 
@@ -41,6 +41,7 @@ def library() -> ctypes.CDLL:
     made.read_bits.argtypes = [pointer, count]
     made.read_bits.restype = ctypes.c_uint32
     made.attend.argtypes = [*[pointer] * 6, count, count]
+    made.attend_few.argtypes = [*[pointer] * 4, count, count, count]
     return made
 
 
@@ -85,6 +86,19 @@ def attend(*tokens: Array, **tables: Array) -> Callable[[], object]:
     wide = {name: table.astype(np.float64) for name, table in tables.items()}
     exact = reference.attention(*(x.astype(np.float64) for x in tokens), **wide)
     check_error(arrays[-1], exact, "attention by loops")
+    return keeping(call, arrays)
+
+
+def attend_few(*tokens: Array) -> Callable[[], object]:
+    """Return the checked loop: attention of a few queries, (..., n, DIM)."""
+    *axes, queries, _ = tokens[0].shape
+    arrays = [*tokens, np.zeros_like(tokens[0])]
+    sizes = int(np.prod(axes)), queries, tokens[1].shape[-2]
+    addresses = [array.ctypes.data for array in arrays]
+    call = functools.partial(library().attend_few, *addresses, *sizes)
+    call()
+    exact = reference.attention(*(x.astype(np.float64) for x in tokens))
+    check_error(arrays[-1], exact, "attention of a few queries by loops")
     return keeping(call, arrays)
 
 

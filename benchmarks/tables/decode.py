@@ -2,7 +2,7 @@
 
 Time of a short NumPy loop over items and heads over the time of relpos; time of relpos
 over that of two plain products in C, and of reading alone, of the same keys and values;
-and a few queries over one.
+a few queries over one, and over a plain loop in C that computes the same.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 import relpos
 from benchmarks import timing
-from benchmarks.plain_loops import gemv_pairs, read_bits
+from benchmarks.plain_loops import attend_few, gemv_pairs, read_bits
 from benchmarks.problems import decode
 from benchmarks.timing import Array, Plan, Row, Rows
 
@@ -25,6 +25,8 @@ PLAIN_LOOPS = {256: None, 1024: 1.3, 4096: 1.3, 8192: 1.3, 65536: 1.15}
 #: Time of so many queries over that of one.
 QUERIES = {2: 1.3, 4: 1.3, 8: 1.3}
 QUERIES_LENGTH = 8192
+#: Few queries over the plain loop of as many, and the length of their keys.
+FEW_QUERIES, FEW_LENGTH = range(4, 11), 1024
 
 
 def loop_over_heads(query: Array, key: Array, value: Array) -> Array:
@@ -88,6 +90,17 @@ def queries_row(
     )
 
 
+def few_row(label: str, queries: int, isa: str, repeats: int) -> Row:
+    """Measure the time of relpos over that of a plain loop with the same result."""
+    problem = decode(FEW_LENGTH, queries=queries)
+    loop = attend_few(*(problem.arrays[name] for name in ("query", "key", "value")))
+    with timing.use_isa(isa):
+        call, error = problem.prepared("forward", 1, label)
+        yardstick = timing.fma_yardstick(isa, "float32")
+        timed = timing.interleave([call, loop], yardstick, repeats)
+    return Row.of_ratios(label, "x a plain loop", timed, error, at_most=True)
+
+
 def make_plan(isas: list[str], full: bool) -> Plan:
     isa, few, rows = isas[0], None if full else 1, Rows(full)
     for (batch, length), target in list(NUMPY.items())[:few]:
@@ -101,4 +114,7 @@ def make_plan(isas: list[str], full: bool) -> Plan:
         for queries, target in QUERIES.items():
             label = f"{name} Lq={queries} Lk={QUERIES_LENGTH}"
             rows.add(label, queries_row, queries, with_table, target, isa)
+    for queries in FEW_QUERIES if full else FEW_QUERIES[1:2]:
+        label = f"plain Lq={queries} Lk={FEW_LENGTH} over a plain loop"
+        rows.add(label, few_row, queries, isa)
     return rows
