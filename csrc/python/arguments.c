@@ -188,6 +188,31 @@ take_operand(direct_call *d, int index, PyObject *value)
     return view->kind >= KIND_F16 && view->kind <= KIND_BOOL;
 }
 
+/* Takes the array that the result is written to. */
+static int
+take_out(direct_call *d, PyObject *value)
+{
+    array_view *view = &d->call.views[OUT];
+    if (d->of_tensors || view->owner != NULL || !PyArray_CheckExact(value))
+        return 0;
+    take_view(Py_NewRef(value), view);
+    d->call.problem.forward.results.out.data = view->data;
+    return !overlaps_itself(view);
+}
+
+/* Whether the result may be written over an argument. */
+static int
+may_overwrite(const attention_call *call)
+{
+    const array_view *views = call->views;
+    if (call->direction == BACKWARD || views[OUT].owner == NULL)
+        return 0;
+    for (int i = 0; i < OPERANDS; i++)
+        if (i != OUT && views[i].owner != NULL && may_overlap(&views[OUT], &views[i]))
+            return 1;
+    return 0;
+}
+
 int
 may_be_none(const PyObject *name)
 {
@@ -205,7 +230,7 @@ take_argument(direct_call *d, PyObject *name, PyObject *value)
 {
     for (int i = 0; i < OPERANDS; i++)
         if (operand_rows[i].entry.key == name)
-            return take_operand(d, i, value);
+            return i == OUT ? take_out(d, value) : take_operand(d, i, value);
     for (int i = 0; i < OTHERS; i++)
         if (others[i].key == name && !(d->given & 1u << i)) {
             d->given |= 1u << i;
@@ -333,9 +358,9 @@ int
 fit_arguments(direct_call *d)
 {
     shape_rules rules = {.groups = d->groups};
-    return fit_shapes(&d->call, rules).rule == FITS && gather_tables(d) &&
-           check_arrays(d) && lay_out(&d->call) == 0 && take_settings(d) &&
-           are_sums_numbers(&d->call);
+    return fit_shapes(&d->call, rules).rule == FITS && !may_overwrite(&d->call) &&
+           gather_tables(d) && check_arrays(d) && lay_out(&d->call) == 0 &&
+           take_settings(d) && are_sums_numbers(&d->call);
 }
 
 int

@@ -67,6 +67,10 @@ int take_array_view(PyObject *value, array_view *view);
 /* Copies an array of 16 bits to float32, and views that; -1, with or without an error, where it
  * does not, as of one that repeats an item. */
 int widen_view(array_view *view);
+/* Whether two arrays may share memory: whether one begins before the other ends. */
+int may_overlap(const array_view *a, const array_view *b);
+/* Whether items of an array may share memory. */
+int overlaps_itself(const array_view *view);
 /* Byte stride along an axis of the view where an operand has `length` items: 0 where the
  * view repeats one item, or lacks the axis (a negative one). */
 ptrdiff_t stride_along(const array_view *view, int axis, npy_intp length);

@@ -295,13 +295,25 @@ make_result(attention_call *call, int index)
     return 0;
 }
 
+/* Whether a result that the caller gave has the dtype of one that is made. */
+static int
+check_result(const attention_call *call, int index)
+{
+    PyArrayObject *given = (PyArrayObject *)call->views[index].owner;
+    PyArray_Descr *made = dtype_of(call, index);
+    int same = made != NULL && PyArray_EquivTypes(made, PyArray_DESCR(given));
+    Py_XDECREF(made);
+    return same ? 0 : -1;
+}
+
 int
 lay_out(attention_call *call)
 {
     for (int i = 0; i < OPERANDS; i++) {
         const operand_row *row = &operand_rows[i];
         const array_view *view = &call->views[i];
-        if (call->makes[i] && make_result(call, i) < 0)
+        if (call->makes[i] &&
+            (view->owner ? check_result(call, i) : make_result(call, i)) < 0)
             return -1;
         if (view->owner == NULL)
             continue;

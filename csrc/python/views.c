@@ -1,6 +1,8 @@
 /* views.c: an array becomes plain C. Nothing behind it knows who made the array. */
 #include "module.h"
 
+#include <stdlib.h>
+
 static PyArray_Descr *bfloat16;
 
 PyArray_Descr *
@@ -127,6 +129,43 @@ widen_view(array_view *view)
         return -1;
     Py_DECREF(view->owner);
     take_view((PyObject *)array, view);
+    return 0;
+}
+
+/* The first byte of an array that has elements, and the one behind its last. */
+static void
+find_ends(const array_view *view, uintptr_t ends[2])
+{
+    ends[0] = (uintptr_t)view->data;
+    ends[1] = ends[0] + (uintptr_t)view->itemsize;
+    for (int axis = 0; axis < view->ndim; axis++) {
+        ptrdiff_t reach = (view->shape[axis] - 1) * view->strides[axis];
+        ends[reach > 0] += (uintptr_t)reach;
+    }
+}
+
+int
+may_overlap(const array_view *a, const array_view *b)
+{
+    uintptr_t of_a[2], of_b[2];
+    find_ends(a, of_a);
+    find_ends(b, of_b);
+    return of_a[0] < of_b[1] && of_b[0] < of_a[1];
+}
+
+int
+overlaps_itself(const array_view *view)
+{
+    for (int axis = 0; axis < view->ndim; axis++) {
+        ptrdiff_t step = labs(view->strides[axis]), extent = view->itemsize;
+        for (int i = 0; i < view->ndim; i++) {
+            ptrdiff_t finer = labs(view->strides[i]);
+            if (view->shape[i] > 1 && (finer < step || (finer == step && i < axis)))
+                extent += (view->shape[i] - 1) * finer;
+        }
+        if (view->shape[axis] > 1 && step < extent)
+            return 1;
+    }
     return 0;
 }
 

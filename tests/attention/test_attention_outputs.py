@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import oracle
 import pytest
+from numpy.lib.stride_tricks import as_strided
 from problems import normal, qkv
 from tolerances import assert_bitwise, assert_close, assert_lse_close
 
 import relpos
+from relpos._settings import kernels
 
 H, LQ, LK, D, DV = 4, 5, 7, 6, 3
 HALF, SINGLE, DOUBLE = np.float16, np.float32, np.float64
@@ -85,6 +87,42 @@ def test_out_in_every_layout(rng, dtype):
         result = relpos.attention(*data, out=target)
         assert result is target
         assert_bitwise(result, want)
+
+
+@pytest.mark.parametrize("dtype", [HALF, SINGLE, DOUBLE])
+def test_c_reads_out_where_nothing_is_wrong_with_it(rng, dtype):
+    """All else is left to Python, untouched: it has the words of errors."""
+    data = tuple(x.astype(dtype) for x in square(rng))
+    want = relpos.attention(*data)
+
+    def read(out, **given):
+        return kernels().attend(data, {"out": out, **given}, 0, None, False, False)
+
+    apart = np.empty((2, LQ, H, DV), dtype).swapaxes(1, 2)
+    for out in (np.empty_like(want), apart, apart[:, ::-1, ::-1, ::-1]):
+        (found,) = read(out)
+        assert found is out
+        assert_bitwise(out, want)
+    once = as_strided(np.zeros(1, dtype), want.shape, (0, 0, 0, 0))
+    locked = np.zeros(want.shape, dtype)
+    locked.flags.writeable = False
+    for out in (
+        *(np.zeros(want.shape, other) for other in (">f4", np.int32, np.complex64)),
+        np.zeros(want.shape, SINGLE if dtype != SINGLE else DOUBLE),
+        np.zeros(want.shape[1:], dtype),
+        np.zeros((1, *want.shape), dtype),
+        np.ma.masked_array(np.zeros(want.shape, dtype)),
+        *(locked, once, want.tolist()),
+    ):
+        assert read(out) is None
+    assert not locked.any()
+    memory = np.full(3 * want.size, 0.25, dtype)
+    out = memory[want.size : 2 * want.size].reshape(want.shape)
+    for first in range(want.size - LQ * LQ - 1, 2 * want.size + 2):
+        mask = memory[first : first + LQ * LQ].reshape(LQ, LQ)
+        for turned in (mask, mask[::-1], mask[:, ::-1], mask.T):
+            left = read(out, attn_mask=turned) is None
+            assert left == np.shares_memory(out, mask)
 
 
 def test_out_between_inputs_of_one_buffer(rng):
