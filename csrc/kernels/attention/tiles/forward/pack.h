@@ -19,6 +19,15 @@ pack_queries(const plan_t *plan, int64_t b, int64_t h, int64_t i0, int64_t rows,
                   p->Dp, (T)(rel_key_scale(p) * RP_LOG2E));
 }
 
+/* Whether all queries see the keys [j0, end) of item b: by the window, which alone hides. */
+static int
+all_see(const rp_attention *p, int64_t b, int64_t j0, int64_t end)
+{
+    return p->sight.mask_type == RP_MASK_NONE && !p->sight.key_ranges.data &&
+           !has_bias(p) && rp_in_window(p, b, p->Lq - 1).begin <= j0 &&
+           rp_in_window(p, b, 0).end >= end;
+}
+
 /* Keys, and where needed values, of one key tile of one slice. */
 static void
 pack_slice_unit(void *context, int64_t unit, int worker)
@@ -49,7 +58,8 @@ pack_slice_unit(void *context, int64_t unit, int worker)
     }
     if (plan->may_hide)
         plan->values_bad[unit] =
-            (unsigned char)rows_of_not_finite(&p->value, b, hk, j0, end - j0, p->Dv);
+            !all_see(p, b, j0, end) &&
+            rows_of_not_finite(&p->value, b, hk, j0, end - j0, p->Dv);
 }
 
 /* Values of slice (b, hk) as rows: the packed copy, or the caller's array where its rows
