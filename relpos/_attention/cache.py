@@ -160,7 +160,7 @@ class KVCache:
         added = np.array(count)
         if lengths is not None:
             given = self._integers(lengths, rows[0])
-            added = _as_lengths("lengths", given, batch, np.array(count))
+            added = as_lengths("lengths", given, batch, np.array(count))
         before, after = self._lengths, self._lengths + added
         buffers = self._buffers_for(rows, int(after.max(initial=0)))
         for buffer, new in zip(buffers, rows, strict=True):
@@ -170,11 +170,7 @@ class KVCache:
                 start, end = int(before), int(after)
                 buffer[..., start:end, :] = new[..., : end - start, :]
         self._put(
-            _buffers=buffers,
-            _start=before,
-            _lengths=after,
-            _count=count,
-            _cropped_in=0,
+            _buffers=buffers, _start=before, _lengths=after, _count=count, _cropped_in=0
         )
 
     @whole
@@ -193,7 +189,7 @@ class KVCache:
             It is negative or more than there are.
         """
         given = self._integers(length)
-        kept = _as_lengths("length", given, self._batch(), self._lengths)
+        kept = as_lengths("length", given, self._batch(), self._lengths)
         self._put(_lengths=kept, _start=kept, _count=0, _cropped_in=call_number())
 
     @whole
@@ -386,7 +382,7 @@ def _check_like(name: str, new: Any, old: Any) -> None:
         )
 
 
-def _as_lengths(name: str, value: object, batch: tuple[int, ...], most: Array) -> Array:
+def as_lengths(name: str, value: object, batch: tuple[int, ...], most: Array) -> Array:
     """An integer of all batch items or of each, from 0 to `most`."""
     lengths = as_integers(name, value)
     wanted = f"an integer or integers of the batch shape {batch}"

@@ -128,10 +128,7 @@ def as_settings(given: Mapping[str, Any], /, **checked: Any) -> SimpleNamespace:
 
 
 def as_mask(name: str, value: ArrayLike) -> Array:
-    """Return a mask, for `as_zero_one` once its shape is known to fit.
-
-    In between because a view of a wrong shape can be too large to copy.
-    """
+    """Return a mask, not yet copied: a view of a shape that is wrong may be huge."""
     array = as_array(name, value)
     if array.dtype.kind not in "biuf":
         raise TypeError(f"{name}: got {kind_of(array)}; expected booleans, or 0 and 1")
@@ -166,10 +163,7 @@ def split_heads(x: Array, num_heads: int) -> Array:
 
 
 def join_heads(x: Array) -> Array:
-    """(..., H, L, D) -> (..., L, H * D), the opposite of `split_heads`.
-
-    Always a copy: a layer's caller may write into what comes of it.
-    """
+    """Copy (..., H, L, D) as (..., L, H * D); a layer's caller may write into it."""
     swapped = np.array(x.swapaxes(-2, -3), order="C")
     return swapped.reshape(*swapped.shape[:-2], x.shape[-3] * x.shape[-1])
 

@@ -34,7 +34,7 @@ from relpos.nn._inputs import (
     product,
 )
 from relpos.nn.basic import Embedding, sum_rows
-from relpos.nn.decoding import KVCaches
+from relpos.nn.decoding import KVCaches, check_kept
 from relpos.nn.module import LoadResult, Module, Parameter, Seed
 
 __all__ = ["ConvPositionEmbedding", "LearnedAPE", "SinusoidalEncoding"]
@@ -45,12 +45,8 @@ def _positions(shape: tuple[int, ...], cache: object) -> Array:
     if cache is not None and not isinstance(cache, KVCaches):
         raise TypeError(f"cache: got {kind_of(cache)}; expected a nn.KVCaches, or None")
     before = 0 if cache is None else cache._so_far()
-    positions: Array = np.asarray(before)[..., None] + np.arange(shape[1])
-    if positions.ndim > 1 and len(positions) != shape[0]:
-        raise ValueError(
-            f"x: got a batch of {shape[0]}; expected {len(positions)}, as in the cache"
-        )
-    return positions
+    check_kept("x", shape[0], "cache", np.shape(before))
+    return np.asarray(before)[..., None] + np.arange(shape[1])
 
 
 @twin(learned, titles=("References",))

@@ -25,6 +25,19 @@ __all__ = ["MultiheadGradients", "RelativeGlobalAttention"]
 __all__ += ["ShawAttention", "ShawGradients"]
 
 
+def check_batch(query: Array, out: Array, keywords: dict[str, Any]) -> None:
+    """Raise where an argument gave the result other batch axes than those of query."""
+    batch, found = query.shape[:1], out.shape[:-3]
+    if batch == found:
+        return
+    for name, others in {"attn_mask": 3, "key_lengths": 0, "query_offset": 0}.items():
+        axes = np.shape(keywords.get(name, 0))[: -others or None]
+        if axes not in ((), (1,), batch):
+            raise ValueError(
+                f"{name}: got batch axes {axes}; expected {batch}, as those of query"
+            )
+
+
 class AttentionLayer(Module):
     """Base of the layers that attend.
 
@@ -70,6 +83,7 @@ class AttentionLayer(Module):
         """Return the output for query, key and value in heads, and the context."""
         own = {"dropout_p": dropout if self.training else 0.0, "rng": self._rng}
         result = function(*heads, **own | keywords, return_context=True)
+        check_batch(heads[0], result.out, keywords)
         last = getattr(self, self._output)
         return last(self._join(result.out)), result.context
 

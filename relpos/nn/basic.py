@@ -23,13 +23,7 @@ from relpos._checks import (
 )
 from relpos._encodings.absolute import gather, int64_positions, learned_backward
 from relpos._undo import keep
-from relpos.nn._inputs import (
-    RANDOM,
-    as_input,
-    as_probability,
-    as_size,
-    product,
-)
+from relpos.nn._inputs import RANDOM, as_input, as_probability, as_size, product
 from relpos.nn.module import Module, Parameter, Seed
 
 __all__ = ["GELU", "Dropout", "Embedding", "FeedForward"]

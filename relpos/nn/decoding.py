@@ -404,6 +404,14 @@ class KVCaches(Kept):
             cache.reorder(items)
 
 
+def check_kept(name: str, batch: int, kind: str, had: tuple[int, ...]) -> None:
+    """Raise where tokens have another batch than what is kept; () fits every one."""
+    if had not in ((), (batch,)):
+        raise ValueError(
+            f"{name}: got a batch of {batch}; expected {had[0]}, as in the {kind}"
+        )
+
+
 def as_kept(
     memory: object, cache: object, **others: object
 ) -> Memory | KVCaches | None:

@@ -23,21 +23,9 @@ __all__ = ["load_file"]
 codecs.lookup("cp437")  # of the names in .npz files: the codec is a module of its own
 
 # safetensors' names of number types; BF16 is read as the upper half of a float32
-_DTYPES = {
-    "F64": "<f8",
-    "F32": "<f4",
-    "F16": "<f2",
-    "BF16": "<u2",
-    "I64": "<i8",
-    "I32": "<i4",
-    "I16": "<i2",
-    "I8": "i1",
-    "U64": "<u8",
-    "U32": "<u4",
-    "U16": "<u2",
-    "U8": "u1",
-    "BOOL": "?",
-}
+_DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+_DTYPES |= {"I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1"}
+_DTYPES |= {"U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1", "BOOL": "?"}
 
 
 def load_file(path: str | os.PathLike[str], *, prefix: str = "") -> dict[str, Array]:
@@ -97,9 +85,7 @@ def load_file(path: str | os.PathLike[str], *, prefix: str = "") -> dict[str, Ar
         )
     arrays = readers[where.suffix](where)
     found = {
-        name.removeprefix(prefix): array
-        for name, array in arrays.items()
-        if name.startswith(prefix)
+        n.removeprefix(prefix): x for n, x in arrays.items() if n.startswith(prefix)
     }
     if prefix and not found:
         some = ", ".join(sorted(arrays)[:5])

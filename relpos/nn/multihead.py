@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
+from relpos._attention.cache import as_lengths
 from relpos._checks import Array, ArrayLike, DTypeLike, as_flag, kind_of, quiet
 from relpos._hints import meant
 from relpos._schemes import same_name
@@ -16,8 +17,8 @@ from relpos._suggestions import as_scheme
 from relpos._twins import twin
 from relpos._undo import put
 from relpos._warn import warn
-from relpos.nn._inputs import xavier_uniform
-from relpos.nn.attention import AttentionLayer, MultiheadGradients
+from relpos.nn._inputs import check_shape, xavier_uniform
+from relpos.nn.attention import AttentionLayer, MultiheadGradients, check_batch
 from relpos.nn.basic import (
     FeedForward,
     LayerNorm,
@@ -26,7 +27,7 @@ from relpos.nn.basic import (
     affine,
     affine_gradients,
 )
-from relpos.nn.decoding import KVCaches, Memory, as_kept
+from relpos.nn.decoding import KVCaches, Memory, as_kept, check_kept
 from relpos.nn.module import Module, Parameter, Seed
 from relpos.nn.position import (
     FIRE,
@@ -292,6 +293,10 @@ class MultiheadAttention(AttentionLayer):
         attention["is_causal"] = self.is_causal
         self.position = as_position(position, sizes, attention, self._options)
 
+    def __setattr__(self, name: str, value: object) -> None:
+        is_none = name == "position" and value is None
+        super().__setattr__(name, Position() if is_none else value)
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take what was pickled, also before "music" asked for `is_causal`."""
         vars(self).update(state)
@@ -364,6 +369,9 @@ class MultiheadAttention(AttentionLayer):
                 f"query_offset: got None for {length} queries and {total} keys; "
                 "expected an integer, as the position asks where query 0 is"
             )
+        if asks and kept is None and query_offset is not None:  # which it reads first
+            given, first = {"query_offset": offset}, [x[:, :1, :1] for x in (q, k, v)]
+            check_batch(q, Position._function(*first, **given), given)
         heads = q, self.position.rotate(k), v
         out, context = self._attend_by_position(heads, offset, keywords)
         place = length, total, offset
@@ -374,6 +382,8 @@ class MultiheadAttention(AttentionLayer):
         ((x, _, _),) = parts
         memory._enter(self)
         before = memory.of(self)
+        if before is not None:
+            check_kept("query", len(x), "memory", before.shape[:1])
         memory.update(self, x)
         memory._check_start(self)
         if before is None:
@@ -387,9 +397,12 @@ class MultiheadAttention(AttentionLayer):
         """Attend from the tokens that come next; `key_lengths` counts these alone."""
         caches._enter(self)
         q, k, v = self._project(parts)
-        cache = caches.of(self)
+        cache, lengths = caches.of(self), keywords.pop("key_lengths")
+        check_kept("query", len(q), "cache", cache._batch())
+        if lengths is not None:  # which `append` calls by another name
+            as_lengths("key_lengths", lengths, q.shape[:1], np.array(q.shape[-2]))
         k = self.position.rotate(k, cache.lengths)
-        cache.append(k, v, lengths=keywords.pop("key_lengths"))
+        cache.append(k, v, lengths=lengths)
         caches._check_start(self)
         found = keywords | cache.arguments(q)
         key, value, offset = (found.pop(n) for n in ("key", "value", "query_offset"))
@@ -407,13 +420,9 @@ class MultiheadAttention(AttentionLayer):
         """Attend with keywords of the call, the layer and the position."""
         query, key, value = heads
         query = self.position.rotate(query, offset)
-        settings = {
-            "is_causal": self.is_causal,
-            "window": self.window,
-            "query_offset": offset,
-            **keywords,
-            **self.position.arguments(query.shape[-2], key.shape[-2], offset),
-        }
+        own = {"is_causal": self.is_causal, "window": self.window}
+        found = self.position.arguments(query.shape[-2], key.shape[-2], offset)
+        settings = {**own, "query_offset": offset, **keywords, **found}
         window = settings["window"]  # of (n, 0) no key after a query is visible
         past = isinstance(window, tuple | list) and [*window[1:]] == [0]
         if from_cache and not (settings["is_causal"] or past):
@@ -428,6 +437,7 @@ class MultiheadAttention(AttentionLayer):
         """Return query, key and value in heads, by one product for each part."""
         found: list[Array] = []
         weight, bias, width = self.in_proj_weight, self.in_proj_bias, self.embed_dim
+        check_shape("in_proj_weight", weight.data, (3 * width, width))
         for x, first, last in inputs:
             rows = slice(first * width, last * width)
             added = None if bias is None else bias.data[rows]

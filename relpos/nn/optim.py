@@ -327,10 +327,9 @@ class Adam(_Optimizer):
         eps: float = 1e-8,
     ) -> None:
         super().__init__(parameters, lr)
-        if not isinstance(betas, tuple | list) or len(betas) != 2:
-            raise ValueError(f"betas: got {betas!r}; expected two numbers in [0, 1)")
-        numbers = [as_real("betas", beta) for beta in betas]
-        if not all(0.0 <= beta < 1.0 for beta in numbers):
+        are_two = isinstance(betas, tuple | list) and len(betas) == 2
+        numbers = [as_real("betas", beta) for beta in betas] if are_two else []
+        if not are_two or not all(0.0 <= beta < 1.0 for beta in numbers):
             raise ValueError(f"betas: got {betas!r}; expected two numbers in [0, 1)")
         self.betas = numbers[0], numbers[1]
         self.eps = as_not_negative("eps", eps)

@@ -94,11 +94,7 @@ class Position(Module):
         return {name: parameter.data for name, parameter in self._own()}
 
     def add_gradients(
-        self,
-        gradients: Any,
-        query_length: int,
-        key_length: int,
-        query_offset: Any = 0,
+        self, gradients: Any, query_length: int, key_length: int, query_offset: Any = 0
     ) -> None:
         """Add the gradients of the keywords to the parameters they came from.
 
@@ -175,15 +171,14 @@ class DistanceBias(Position):
     def arguments(
         self, query_length: int, key_length: int, query_offset: Any = 0
     ) -> dict[str, Any]:
+        least, most = key_length - 2**31 + 1, 2**31 - 1 - query_length
+        for offset in (np.min(query_offset), np.max(query_offset)):
+            as_int("query_offset", offset, least, most)
         reach = max(placed(query_length, key_length, query_offset))
         return {"rel_bias": self(max(reach, 0) + 1)}
 
     def add_gradients(
-        self,
-        gradients: Any,
-        query_length: int,
-        key_length: int,
-        query_offset: Any = 0,
+        self, gradients: Any, query_length: int, key_length: int, query_offset: Any = 0
     ) -> None:
         self.arguments(query_length, key_length, query_offset)
         self.backward(gradients.rel_bias)
@@ -739,11 +734,7 @@ class TransformerXL(Position):
         }
 
     def add_gradients(
-        self,
-        gradients: Any,
-        query_length: int,
-        key_length: int,
-        query_offset: Any = 0,
+        self, gradients: Any, query_length: int, key_length: int, query_offset: Any = 0
     ) -> None:
         super().add_gradients(gradients, query_length, key_length, query_offset)
         encodings = self._encodings(*placed(query_length, key_length, query_offset))

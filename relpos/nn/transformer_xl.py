@@ -498,11 +498,13 @@ class ConformerRelPositionAttention(AttentionLayer):
         if cache is not None:
             before = as_input("cache", cache, self.dtype, len(queries), "M", width)
             keys, values = (np.concatenate([before, x], axis=1) for x in (keys, values))
-        total = keys.shape[1]
+        total, length = keys.shape[1], queries.shape[1]
+        if 0 < total < length:
+            raise ValueError(f"query: got {length} rows; expected at most Lk = {total}")
         allowed = None
         if mask is not None:
             given = as_mask("mask", mask)
-            check_pairs(given.shape, len(queries), queries.shape[1], total)
+            check_pairs(given.shape, len(queries), length, total)
             allowed = as_zero_one("mask", given)[:, None]
         heads = self._project((queries, keys, values))
         out, context = self._attend(

@@ -47,6 +47,20 @@ def mha(*args, position=None, **keywords):
     return MHA(8, 2, position=position, **F64)(*args, **keywords)
 
 
+def again(batch=1, **keywords):
+    """Call a layer a second time, with the tokens of fewer items."""
+    layer = MHA(8, 2, is_causal=True, **F64)
+    for tokens in (TOKENS, TOKENS[:batch]):
+        out = layer(tokens, **keywords)
+    return out
+
+
+def of_shape(*shape):
+    layer = MHA(8, 2, **F64)
+    layer.in_proj_weight.data = np.zeros(shape)
+    return layer(TOKENS)
+
+
 def conformer(*args, **keywords):
     return Conformer(6, 2)(X, X, X, *args, **keywords)
 
@@ -120,6 +134,9 @@ shaw(X, X, X[:, 1:]) -> ValueError: value: …expected (2, 5, 6)
 shaw(X, X[:1]) -> ValueError: key: …expected (2, Lk, 6)
 shaw(X[:, 1:], X) -> ValueError: query_offset
 shaw(X, attn_mask=np.ones((3, 5, 5), bool)) -> ValueError: attn_mask
+shaw(X[:1], attn_mask=np.ones((3, 1, 5, 5), bool)) -> ValueError: attn_mask: got batch
+    axes (3,); expected (1,), as those of query
+shaw(X[:1], query_offset=[1, 2]) -> ValueError: query_offset: got batch axes (2,)
 xl(W, rows(8), None, W[:, :1]) -> ValueError: mems: …(M, 2, 6)
 xl(W, rows(5), None, W[:3]) -> ValueError: r: got 5 rows for … Lk = 8
 xl(W, rows(5)) -> ValueError: …leaves future keys visible
@@ -133,6 +150,8 @@ xl(W, rows(5), None, None, None) -> TypeError: …3 arguments …layer owns
 shared(W, rows(9), BIAS[:, 1:], BIAS) -> ValueError: r_w_bias: got shape (2, 3);
     expected (2, 4)
 conformer(rows(5)) -> ValueError: pos_emb: …(5, 6); expected (9, 6)
+Conformer(6, 2)(X, X[:, :2], X[:, :2], rows(3)) -> ValueError: query: got 5 rows;
+    expected at most Lk = 2
 conformer(rows(9), FUTURE) -> ValueError: mask: …(5, 5); …(2, 1
 conformer(rows(9), ENDLESS) -> ValueError: mask: got shape …; exp
 conformer(rows(15), cache=X[:1, :3]) -> ValueError: cache: got shape (1, 3, 6); expected
@@ -157,6 +176,7 @@ assign(nn.Linear(2, 2), "bias", nn.Linear(2, 2)) -> TypeError: bias: got Linear,
     another one, or None
 assign(Music(6, 2, 4), "query", nn.Parameter(np.zeros(3))) -> TypeError: query: got
     Parameter, … a Module of RelativeGlobalAttention
+of_shape(3, 4) -> ValueError: in_proj_weight: got shape (3, 4); expected (24, 8)
 assign(nn.Linear(2, 2).weight, "data", np.zeros((2, 2))) -> TypeError: data: got dtype
     float64; expected float32
 assign(nn.Linear(2, 2).bias, "data", "x") -> TypeError: data: got str
@@ -213,6 +233,29 @@ MHA(8, 2, position=nn.ALiBi(2, **F64)) -> TypeError: position: … of float64 fo
 MHA(8, 2, position="music", max_len=12, is_causal=False, **F64)(np.zeros((1, 13, 8)))
     -> IndexError: rel_key: visible
 mha(TOKENS[:, 3:], TOKENS, position="t5") -> ValueError: query_offset: got None for 4 q
+mha(TOKENS[:1], key_lengths=[3, 4, 5]) -> ValueError: key_lengths: got batch axes (3,);
+    expected (1,)
+mha(TOKENS[:1], key_lengths=[1, 2], memory=nn.Memory(4)) -> ValueError: key_lengths: got
+    batch axes (2,)
+mha(TOKENS[:1], attn_mask=np.ones((2, 1, 1, 7, 7), bool)) -> ValueError: attn_mask: got
+    batch axes (2, 1); expected (1,)
+mha(TOKENS[:1], attn_mask=np.ones((0, 1, 1, 7), bool)) -> ValueError: attn_mask: got b
+mha(TOKENS[:1], query_offset=[1, 2]) -> ValueError: query_offset: got batch axes (2,)
+mha(TOKENS, query_offset=[[1], [2]], position="rope") -> ValueError: query_offset: got
+    batch axes (2, 1)
+mha(TOKENS, query_offset=[1, 2, 3], position="rope") -> ValueError: query_offset: batch
+mha(TOKENS, query_offset="a", position="rope") -> TypeError: query_offset: got str
+mha(TOKENS, query_offset="a", position="t5") -> TypeError: query_offset: got str
+mha(TOKENS, query_offset=2**61, position="t5") -> ValueError: query_offset: got 230
+mha(TOKENS, query_offset=2**40, position="t5") -> ValueError: query_offset: got 109
+mha(TOKENS, query_offset=2**61, position="transformer_xl") -> ValueError: query_offset
+again(cache=nn.KVCaches()) -> ValueError: query: got a batch of 1; expected 2, as in the
+    cache
+again(memory=nn.Memory(4)) -> ValueError: query: got a batch of 1; expected 2, as in the
+    memory
+again(cache=nn.KVCaches(), key_lengths=[1, 2, 3]) -> ValueError: key_lengths: got shape
+again(cache=nn.KVCaches(), key_lengths=8) -> ValueError: key_lengths: got 8; expected 0
+again(cache=nn.KVCaches(), key_lengths=1.5) -> TypeError: key_lengths: got float
 mha(TOKENS, None, TOKENS) -> ValueError: key: got None with a value
 mha(TOKENS, memory=3) -> TypeError: memory: got int; expected a nn.Memory
 mha(TOKENS, cache=nn.Memory(2)) -> TypeError: cache: got Memory; … nn.KVCaches

@@ -58,6 +58,14 @@ def test_parameters_of_a_layer_may_change_places():
     assert (layer.a.data.item(), layer.b.data.item()) == (2.0, 1.0)
 
 
+def test_a_position_may_be_taken_away():
+    layer = nn.MultiheadAttention(8, 2, position="shaw", rng=0)
+    plain, x = nn.MultiheadAttention(8, 2, rng=0), np.ones((1, 3, 8), np.float32)
+    layer.position = None
+    assert np.array_equal(layer(x), plain(x))
+    assert [*layer.state_dict()] == [*plain.state_dict()]
+
+
 # ---- optimizers ----------------------------------------------------------------------
 
 
