@@ -26,7 +26,7 @@ from relpos._checks import (
     quiet,
 )
 from relpos._foreign import of_tensor
-from relpos._undo import keep, note, put, whole
+from relpos._undo import keep, put, whole
 from relpos.nn._inputs import as_settings
 from relpos.nn.decoding import opened
 
@@ -253,6 +253,11 @@ class Module:
                     f"of {type(self).__name__}; expected another one, or None"
                     + (f" (for new values {hint})" if kind is Parameter else "")
                 )
+        both = [x.data.dtype for x in (now, value) if isinstance(x, Parameter)]
+        if self._settings is not None and len({*both}) > 1:
+            raise TypeError(
+                f"{name}: got dtype {both[1]}; expected {both[0]}, as so far"
+            )
         super().__setattr__(name, value)
 
     # ---- what a layer is made of ----------------------------------------------------
@@ -268,7 +273,7 @@ class Module:
             The parameter itself, not a copy.
         """
         seen: set[int] = set()
-        for name, entry in _entries(self):
+        for name, entry in _entries(self, computed=False):
             if isinstance(entry, Parameter) and id(entry) not in seen:
                 seen.add(id(entry))
                 yield name, entry
@@ -434,10 +439,7 @@ class Module:
     # ---- for the layers -------------------------------------------------------------
 
     def _set_up(self, given: Mapping[str, Any], /, **checked: Any) -> SimpleNamespace:
-        """Keep dtype, generator and settings, which the repr shows; return these.
-
-        The arguments are those of `as_settings`.
-        """
+        """Keep dtype, generator and settings, by `as_settings`; return the settings."""
         settings = as_settings(given, **checked)
         self.dtype = as_float_dtype(given["dtype"])
         self._rng = as_generator(given["rng"])
@@ -455,12 +457,7 @@ class Module:
 
     def _remember(self, out: Array, *saved: Any) -> Array:
         """Keep `saved` for `backward` of this call; return `out`."""
-        is_kept = self.training and not self._went_back
-        # a call that is not kept is freed now, before the rest of the model is called
-        note(self, "_last_call", self._last_call if is_kept else None)
-        if self._went_back:
-            put(self, "_went_back", False)
-        vars(self)["_last_call"] = out.shape, saved
+        put(self, "_last_call", (out.shape, saved))
         return out
 
     def _recall(self, grad_out: ArrayLike) -> tuple[Any, ...]:
@@ -485,6 +482,8 @@ def _marked(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(self: Module, *args: Any, **keywords: Any) -> Any:
         put(self, "_mark", object())
+        if self._went_back or not self.training:  # the call before is freed, for good
+            vars(self).update(_last_call=None, _went_back=False)
         return function(self, *args, **keywords)
 
     return call
@@ -512,16 +511,29 @@ def _children(module: Module) -> Iterator[tuple[str, Module]]:
 
 
 def _entries(
-    module: Module, prefix: str = ""
+    module: Module, prefix: str = "", computed: bool = True
 ) -> Iterator[tuple[str, Parameter | Array]]:
     """Yield the entries of `state_dict`, in PyTorch's order: a module's own first."""
     for name, member in _attributes(module):
         if isinstance(member, Parameter):
             yield prefix + name, member
-    for name, array in module._computed().items():
+    for name, array in module._computed().items() if computed else ():
         yield prefix + name, array
     for name, child in _children(module):
-        yield from _entries(child, prefix + module._prefixes.get(name, f"{name}."))
+        first = module._prefixes.get(name, f"{name}.")
+        yield from _entries(child, prefix + first, computed)
+
+
+def _as_values(name: str, value: Any) -> Array:
+    """Return an array or a tensor, not cast before its shape is known to fit."""
+    if getattr(value, "is_meta", False):
+        raise ValueError(f"{name}: got a meta tensor; expected one that has values")
+    array = as_array(name, of_tensor(value))
+    if array.dtype.kind not in "fbiu" and not is_floating(array.dtype):
+        raise TypeError(
+            f"{name}: got {kind_of(value)}; expected an array or tensor of floats"
+        )
+    return array
 
 
 def compare_states(
@@ -535,23 +547,16 @@ def compare_states(
     An entry of `wanted` that is no parameter may be absent, and has to have the values
     that the layer computes.
     """
-    missing = [
-        name
-        for name, entry in wanted.items()
-        if isinstance(entry, Parameter) and name not in given
-    ]
+    trained = [name for name, entry in wanted.items() if isinstance(entry, Parameter)]
+    missing = [name for name in trained if name not in given]
     unexpected = [str(name) for name in given if name not in wanted]
     found: list[tuple[str, Parameter, Array]] = []
+    firsts: dict[Parameter, tuple[str, Array]] = {}  # they compare by identity
     wrong = []
     for name, entry in wanted.items():
         if name not in given:
             continue
-        array = as_array(name, of_tensor(given[name]))  # not cast before its shape fits
-        if array.dtype.kind not in "fbiu" and not is_floating(array.dtype):
-            raise TypeError(
-                f"{name}: got {kind_of(given[name])}; expected an array or tensor of "
-                "floats"
-            )
+        array = _as_values(name, given[name])
         own: Array = entry.data if isinstance(entry, Parameter) else entry
         if array.shape != own.shape:
             hint = entry._hint if isinstance(entry, Parameter) else ""
@@ -561,6 +566,11 @@ def compare_states(
             )
         elif isinstance(entry, Parameter):
             found.append((name, entry, array))
+            first, before = firsts.setdefault(entry, (name, array))
+            if first != name and not np.array_equal(
+                before.astype(own.dtype), array.astype(own.dtype), equal_nan=True
+            ):
+                wrong.append(f"{name}: differs from {first}, the same Parameter.")
         elif not np.array_equal(array, own):
             wrong.append(f"{name}: the values differ from those the layer computes.")
     lines = [

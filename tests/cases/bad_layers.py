@@ -176,6 +176,8 @@ assign(nn.Linear(2, 2), "bias", nn.Linear(2, 2)) -> TypeError: bias: got Linear,
     another one, or None
 assign(Music(6, 2, 4), "query", nn.Parameter(np.zeros(3))) -> TypeError: query: got
     Parameter, … a Module of RelativeGlobalAttention
+assign(MHA(8, 2), "in_proj_weight", WEIGHT) -> TypeError: in_proj_weight: got dtype
+    float64; expected float32, as so far
 of_shape(3, 4) -> ValueError: in_proj_weight: got shape (3, 4); expected (24, 8)
 assign(nn.Linear(2, 2).weight, "data", np.zeros((2, 2))) -> TypeError: data: got dtype
     float64; expected float32

@@ -58,6 +58,25 @@ def test_parameters_of_a_layer_may_change_places():
     assert (layer.a.data.item(), layer.b.data.item()) == (2.0, 1.0)
 
 
+@pytest.mark.parametrize("strict", [True, False])
+def test_names_of_one_parameter_have_one_value(strict):
+    layer = Two()
+    layer.b = layer.a
+    for x in (5.0, np.nan):
+        layer.load_state_dict({"a": [x], "b": [x]}, strict)
+        assert np.array_equal(layer.a.data, [x], equal_nan=True)
+    with pytest.raises(ValueError, match="b: differs from a, the same Parameter"):
+        layer.load_state_dict({"a": [1.0], "b": [5.0]}, strict)
+    assert np.isnan(layer.a.data)
+
+
+def test_parameters_need_no_mask_of_pairs(monkeypatch):
+    layer = nn.RelativeGlobalAttention(8, 2, max_len=4)
+    monkeypatch.setattr(type(layer), "_computed", None)
+    layer.zero_grad()
+    assert len([*layer.parameters()]) == 7
+
+
 def test_a_position_may_be_taken_away():
     layer = nn.MultiheadAttention(8, 2, position="shaw", rng=0)
     plain, x = nn.MultiheadAttention(8, 2, rng=0), np.ones((1, 3, 8), np.float32)

@@ -308,6 +308,22 @@ def test_a_call_whose_backward_has_run_is_forgotten():
 
 
 @pytest.mark.parametrize("mode", ["train", "eval"])
+@pytest.mark.parametrize("wrong", [{"query": X[..., :2]}, {"attn_mask": X}])
+def test_a_layer_that_raises_itself_is_forgotten(mode, wrong):
+    """Unless it trains, and its backward has not run."""
+    layer = nn.MultiheadAttention(8, 2, **F64).train(mode == "train")
+    out = layer(X)
+    if mode == "train":
+        with pytest.raises(ValueError):
+            layer(**{"query": X} | wrong)
+        layer.backward(out)
+    with pytest.raises(ValueError):
+        layer(**{"query": X} | wrong)
+    with pytest.raises(RuntimeError, match="not since a call that raised"):
+        layer.backward(out)
+
+
+@pytest.mark.parametrize("mode", ["train", "eval"])
 def test_the_arrays_of_the_call_before_are_freed(mode):
     """A call takes no more memory than the first one did."""
     layers = nn.Sequential(*(nn.ReLU() for _ in range(16)))

@@ -290,6 +290,12 @@ def test_half_precision_weights_are_cast():
     assert np.array_equal(layer.weight.data, module.weight.detach().float())
 
 
+def test_weights_without_values_are_refused():
+    module = torch.nn.Linear(3, 2, device="meta")
+    with pytest.raises(ValueError, match=r"^weight: got a meta tensor"):
+        nn.Linear(3, 2).load_state_dict(module.state_dict())
+
+
 def test_safetensors_file_of_torch(tmp_path):
     """One layer of a model, saved in bfloat16."""
     save = pytest.importorskip("safetensors.torch").save_file
