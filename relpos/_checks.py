@@ -182,6 +182,8 @@ def as_float_dtype(dtype: DTypeLike, *, is_stored: bool = False) -> np.dtype[Any
     expected = f"expected {'bfloat16, float16, ' * is_stored}float32 or float64"
     if is_stored and isinstance(dtype, str) and dtype == "bfloat16":
         return bfloat16  # whose name NumPy has from ml_dtypes alone
+    if dtype is None:  # of which NumPy makes float64
+        raise TypeError(f"dtype: got None; {expected}")
     try:
         wanted = np.dtype(dtype)
     except (TypeError, ValueError, SyntaxError):
@@ -467,9 +469,7 @@ def _overlaps_itself(array: Array) -> bool:
         return False
     extent = array.itemsize
     axes = zip(array.strides, array.shape, strict=True)
-    for stride, size in sorted(
-        (abs(stride), size) for stride, size in axes if size > 1
-    ):
+    for stride, size in sorted((abs(step), size) for step, size in axes if size > 1):
         if stride < extent:
             return True
         extent = stride * (size - 1) + extent

@@ -103,6 +103,7 @@ nn.Linear(2, 2, rng="seed") -> TypeError: rng: got str
 nn.Linear(2, 2, rng=True) -> TypeError: rng: got bool
 nn.Linear(2, 2, rng=-1) -> ValueError: rng: got -1
 nn.Linear("3", 2) -> TypeError: in_features: got str
+nn.Linear(2, 2, dtype=None) -> TypeError: dtype: got None; expected float32 or float64
 nn.Linear(2, 2, dtype="x") -> TypeError: dtype: got 'x'; expected float32
 nn.Embedding(2, 2, dtype={"a": 1}) -> TypeError: dtype: got dict; exp
 XL(2, 6, 4, 0.1, layer_norm_epsilon="x") -> TypeError: layer_norm_epsilon: got str
