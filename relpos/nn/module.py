@@ -364,9 +364,9 @@ class Module:
         TypeError
             `state_dict` is no mapping, or a value is no array of floats.
         ValueError
-            Names or shapes do not match; the message lists all of them, and nothing has
-            been copied. Nor has it where a parameter is read-only. (An interrupt may
-            come when some have been copied.)
+            Names or shapes do not match, or one `Parameter` has two names and values;
+            the message lists all of them, and nothing has been copied. Nor has it where
+            a parameter is read-only. (An interrupt may come when some have been.)
         """
         if not isinstance(state_dict, Mapping):
             raise TypeError(

@@ -488,7 +488,7 @@ class ConformerRelPositionAttention(AttentionLayer):
         Raises
         ------
         ValueError
-            `mask` holds something else than 0 and 1.
+            `mask` holds something else than 0 and 1, or Lq is more than Lk.
         """
         width = self.d_model
         queries = as_input("query", query, self.dtype, "B", "Lq", width)
