@@ -111,11 +111,11 @@ def scores(
     ndarray, (..., H, Lq, Lk), or dict of such by str
         The logits. With `terms`, those of the terms "content", "pos_bias_u", "rel_key",
         "pos_bias_v", "position_query" (in place of "rel_key"), "rel_query", "softcap"
-        (what the cap adds to these), "rel_bias",
-        "log_decay" and "mask" that the call has, in this order, each times what it is
-        multiplied by: they sum to the logits. "mask" has all that hides, as -inf,
-        and the numbers of a floating `attn_mask`; where it hides, what is not finite
-        in other terms is 0.
+        (what the cap adds to these), "rel_bias", "log_decay" and "mask" that the call
+        has, in this order, each times what it is multiplied by. They sum to the logits;
+        if rounding under a `softcap` prevents that, it raises ValueError. "mask" has
+        all that hides, as -inf, and the numbers of a floating `attn_mask`; where it
+        hides, what is not finite in other terms is 0.
 
     See Also
     --------
@@ -165,13 +165,16 @@ def scores(
     check_bytes("scores", shape, problem.dtype)
     offset = _for_items(problem, offsets_of(problem.inputs))
     relative = np.arange(sizes.Lk) - (np.arange(sizes.Lq)[:, None] + offset)
-    found = _products(problem, relative) | _added(problem, relative)
-    hidden = _hidden(problem, relative)
+    found, logits = _products(problem, relative)
+    added, hidden = _added(problem, relative), _hidden(problem, relative)
     none, absent = problem.dtype.type(0), -problem.dtype.type(np.inf)
     if not with_terms:
-        total = reduce(np.add, found.values())
+        total = reduce(np.add, added.values(), logits)
         total = total if hidden is None else np.where(hidden, absent, total)
         return np.array(np.broadcast_to(total, shape))
+    if "softcap" in found:
+        _check_sum(problem, found, logits, hidden)
+    found |= added
     if hidden is not None:  # the mask hides alone: others are finite there
         for name, term in found.items():
             if not np.isfinite(term).all():
@@ -233,35 +236,54 @@ def _transposed(array: Array) -> Array:
     return np.swapaxes(array, -1, -2)
 
 
-def _products(problem: Problem, relative: Array) -> dict[str, Array]:
-    """Products with queries and keys, scaled but for those of a position query."""
+def _products(problem: Problem, relative: Array) -> tuple[dict[str, Array], Array]:
+    """Products with queries and keys, and their sum under the cap.
+
+    One factor of each is scaled, as in the kernels, but for those of a position query.
+    """
     x, scale = problem.operands, problem.operands["scale"]
-    query, key = x["query"], x["key"]
+    query, key = scale * x["query"], x["key"]
     if problem.sizes.Hk != problem.sizes.H:
         key = np.repeat(key, problem.sizes.H // problem.sizes.Hk, axis=-3)
-    found = {"content": scale * (query @ _transposed(key))}
+    found = {"content": query @ _transposed(key)}
     if "pos_bias_u" in x:
-        found["pos_bias_u"] = scale * (x["pos_bias_u"] @ _transposed(key))
+        found["pos_bias_u"] = scale * x["pos_bias_u"] @ _transposed(key)
     if "rel_key" in x:
         table, rows = _transposed(x["rel_key"]), _rows(problem, "rel_key", relative)
         own = "position_query" in x
-        factor = 1.0 if own else scale
         if not own:
-            found["rel_key"] = factor * _gather(query @ table, rows)
+            found["rel_key"] = _gather(query @ table, rows)
         if "pos_bias_v" in x:
-            found["pos_bias_v"] = factor * _gather(x["pos_bias_v"] @ table, rows)
+            v = x["pos_bias_v"] if own else scale * x["pos_bias_v"]
+            found["pos_bias_v"] = _gather(v @ table, rows)
         if own:
             found["position_query"] = _gather(x["position_query"] @ table, rows)
     if "rel_query" in x:
         rows = _rows(problem, "rel_query", relative)
-        by_key = _gather(
-            key @ _transposed(x["rel_query"]), [_transposed(r) for r in rows]
+        by_key = key @ _transposed(scale * x["rel_query"])
+        by_key = _gather(by_key, [_transposed(r) for r in rows])
+        found["rel_query"] = _transposed(by_key)
+    total = reduce(np.add, found.values())
+    if (cap := x.get("softcap")) is None:
+        return found, total
+    capped = cap * np.tanh(total / cap)
+    return found | {"softcap": capped - total}, capped
+
+
+def _check_sum(
+    problem: Problem, found: dict[str, Array], logits: Array, hidden: Array | None
+) -> None:
+    """Refuse terms that do not sum to visible logits: the cap is lost in rounding."""
+    total, cap = reduce(np.add, found.values()), problem.operands["softcap"]
+    limit = max(1.0, cap) * np.sqrt(np.finfo(problem.dtype).eps)
+    lost = np.isfinite(logits) & ~(np.abs(total - logits) <= limit)
+    if hidden is not None:
+        lost = lost & ~hidden
+    if lost.any():
+        raise ValueError(
+            f"terms: got True where, under softcap={cap}, products are too large for "
+            f"their sum in {problem.dtype} to be the logits; expected terms=False"
         )
-        found["rel_query"] = scale * _transposed(by_key)
-    if (cap := x.get("softcap")) is not None:
-        total = reduce(np.add, found.values())
-        found["softcap"] = cap * np.tanh(total / cap) - total
-    return found
 
 
 def _added(problem: Problem, relative: Array) -> dict[str, Array]:

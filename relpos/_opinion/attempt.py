@@ -349,9 +349,8 @@ def _terms_of(attempt: Attempt) -> tuple[dict[str, Array], Array]:
     bias = x.get("rel_bias")
     if "log_decay" in x or (bias is not None and np.isneginf(bias).any()):
         keywords = dict(rotated(attempt).keywords)
-        keywords.pop("value", None)
+        keywords.pop("value", None), keywords.pop("softcap", None)
         parts = scores(**keywords, terms=True)
-        parts.pop("softcap", None)
         return parts, parts.pop("mask", np.zeros(1))
     unplaced = attempt.lengths[0] != attempt.lengths[1] and "query_offset" not in x
     if unplaced and (x.get("is_causal") or x.get("window") is not None):

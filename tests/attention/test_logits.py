@@ -252,6 +252,32 @@ def test_finite_numbers_hide_nothing():
     assert_close(want.weights, softmax(logits)[0], "forward")
 
 
+HUGE, LARGE = np.float32([[[1e20, 1e20]]]), np.float32([[[1e19, -1e19]]])
+
+
+@pytest.mark.parametrize(
+    "query, key, others",
+    [
+        (HUGE, LARGE, {"scale": 1e-3}),
+        (0 * HUGE, LARGE, {"scale": 1e-3, "pos_bias_u": HUGE[0]}),
+        (HUGE, 0 * LARGE, {"scale": 1e-3, "rel_key": LARGE[0]}),
+        (0 * HUGE, HUGE, {"scale": 1e-3, "pos_bias_v": HUGE[0], "rel_key": LARGE[0]}),
+        (HUGE / 1e15, HUGE / 1e15, {"softcap": 50.0}),
+        (HUGE, HUGE, {"softcap": 50.0}),
+        (np.full((1, 1, 1), 1e8), np.full((1, 1, 1), 1e8), {"softcap": 5.0}),
+    ],
+)
+def test_large_logits_are_those_of_attention(query, key, others):
+    want = relpos.attention(query, key, key, return_lse=True, **others).lse
+    got = relpos.scores(query, key, **others)
+    np.testing.assert_allclose(got[..., 0], want, rtol=1e-6)
+    if "softcap" in others:
+        with pytest.raises(ValueError, match=r"^terms: got True where, under softcap="):
+            relpos.scores(query, key, **others, terms=True)
+        hidden = relpos.scores(query, key, **others, terms=True, key_lengths=0)
+        assert np.isneginf(sum(hidden.values())).all()
+
+
 def test_what_is_hidden_may_be_anything():
     rng = np.random.default_rng(8)
     q, k, _ = qkv(rng, (), 2, 5, 5, 3)
