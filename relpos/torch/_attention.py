@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -11,10 +12,11 @@ from relpos._attention import fire_network
 from relpos._attention.attention import DEFAULTS, read_by
 from relpos._attention.edges import GRAPH
 from relpos._attention.operands import LABELS, OPERANDS
-from relpos._checks import as_flag, as_int, kind_of
+from relpos._checks import as_flag, as_int, as_integers, kind_of
 from relpos._settings import kernels
 from relpos.torch._attend import Attend, attend
 from relpos.torch._engine import TYPED, Setting, results_of, shown
+from relpos.torch._functions import own_setting
 from relpos.torch._tensors import attention_dtype, under_autocast
 from relpos.torch._tracing import is_plain, record
 
@@ -29,7 +31,9 @@ __all__ = ["AttentionOutput", "attention"]
 _REQUIRED = ("query", "key", "value")
 #: Arguments that may be tensors, and those that may be nothing else.
 _TENSORS = {*OPERANDS, *fire_network.NAMES, *GRAPH, "buckets"}
-_ONLY_TENSORS = _TENSORS - {"query_offset", "key_lengths"}
+_COUNTS = {"query_offset", "key_lengths"}
+_ONLY_TENSORS = _TENSORS - _COUNTS
+_INTEGERS = (int, np.integer, torch.SymInt)
 _MOST = len(LABELS)
 _SEEDS = 2**63 - 1
 
@@ -231,12 +235,9 @@ def compute(
     tensors: dict[str, Tensor] = {}
     values: dict[str, Any] = {}
     for name, value in given.items():
-        if value is None:
-            if name not in _REQUIRED:
-                continue
-        elif value is DEFAULTS.get(name):
+        if value is DEFAULTS.get(name) and name not in _REQUIRED:
             continue
-        elif type(value) is float and value == DEFAULTS.get(name):
+        if type(value) is float and value == DEFAULTS.get(name):
             continue  # each module has a 0.0 of its own
         if isinstance(value, Tensor) and name in _TENSORS:
             tensors[name] = value
@@ -245,8 +246,10 @@ def compute(
         elif isinstance(value, Tensor) or name in _ONLY_TENSORS:
             wanted = "a tensor" if name in _ONLY_TENSORS else "no tensor"
             raise TypeError(f"{shown(name)}: got {kind_of(value)}; expected {wanted}")
+        elif name in _COUNTS and not isinstance(value, _INTEGERS):
+            tensors[name] = torch.from_numpy(as_integers(name, value))
         else:
-            values[name] = value
+            values[name] = own_setting(name, value)
     with_lse = as_flag("return_lse", return_lse)
     with_weights = as_flag("return_weights", values.get("return_weights", False))
     before = None

@@ -68,6 +68,7 @@ _ALIBI = TensorFunction(
     lambda grad, *_, **values: {"slopes": relpos.alibi_bias_backward(grad)},
     gradients="slopes",
     leads={"slopes": 0},
+    least=1,
 )
 
 
@@ -113,6 +114,7 @@ _KERPLE = TensorFunction(
     gradients_of(relpos.kerple_bias_backward, "length"),
     gradients="r1 r2",
     leads={"r1": 0, "r2": 0},
+    least=1,
 )
 
 

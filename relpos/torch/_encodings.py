@@ -99,6 +99,7 @@ _LEARNED = TensorFunction(
     _learned_back,
     gradients="table",
     leads={"table": 0},
+    least=2,
 )
 
 
@@ -141,6 +142,7 @@ _CONV = TensorFunction(
     gradients_of(relpos.conv_encoding_backward),
     gradients="x weight bias",
     leads={"x": 0, "mask": 1},
+    least=2,
     linear="x",
 )
 
@@ -198,6 +200,7 @@ _ROTARY = TensorFunction(
     _rotate_back,
     gradients="x inv_freq angles",
     leads={"x": 0, "positions": 1, "angles": 0, "magnitude": 0},
+    least=2,
     linear="x",
     short="x",
 )
@@ -396,6 +399,7 @@ _AXIAL = TensorFunction(
     ),
     dtype=torch.float64,
     leads={"coordinates": 0},
+    least=2,
 )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -63,6 +64,8 @@ class TensorFunction:
         Operands that may have a leading axis, so that one call does what a loop over
         that axis does: operand -> axes that it lacks, compared with the first of them.
         The others make `vmap` loop.
+    least : int, default 0
+        Axes of the first operand at least; with fewer `vmap` loops as well.
     linear : str, optional
         The operand, of the result's shape, whose own gradient does not depend on it.
     short : str, optional
@@ -81,6 +84,7 @@ class TensorFunction:
         gradients: str = "",
         dtype: Callable[[Values], torch.dtype] | torch.dtype | None = None,
         leads: Mapping[str, int] | None = None,
+        least: int = 0,
         linear: str | None = None,
         short: str | None = None,
     ) -> None:
@@ -91,6 +95,7 @@ class TensorFunction:
         self.gradients = gradients.split()
         self.dtype = dtype
         self.leads = dict(leads or {})
+        self.least = {self.operands[0]: least}
         self.linear = linear
         self.short = short
         self._typed = self.gradients if short is None else [short]
@@ -117,6 +122,8 @@ class TensorFunction:
                     f"{name}: requires a gradient, which {self.name} does not have; "
                     f"expected a tensor without ({name}.detach())"
                 )
+        for name in self.settings:
+            values[name] = own_setting(name, values[name])
         if self.dtype is not None or not torch.is_autocast_enabled("cpu"):
             return self._call(values)
         plain = result_dtype(values[name] for name in self._typed)
@@ -288,6 +295,7 @@ class TensorFunction:
             self.operands,
             {name: -lacking for name, lacking in self.leads.items()},
             *(args[:count], in_dims[:count], info.batch_size, wanted),
+            least=self.least,
             repeated=True,
         )
 
@@ -394,6 +402,16 @@ def counted(positions: int | Tensor, like: Tensor | None = None) -> Tensor:
     return torch.arange(positions, device=device)
 
 
+def own_setting(name: str, value: Any) -> Any:
+    """Return a setting that no change of an array or of a list reaches later."""
+    if isinstance(value, Tensor):
+        way = "(pass tensor.item() or tensor.tolist())"
+        raise TypeError(f"{name}: got a tensor; expected none {way}")
+    if isinstance(value, np.ndarray):
+        return value[()]
+    return [*value] if isinstance(value, list) else value
+
+
 def check_tensors(**values: object) -> None:
     """Raise for an argument that is not a tensor, or is a nested one."""
     for name, value in values.items():
@@ -421,11 +439,14 @@ def no_double_backward(name: str) -> NotImplementedError:
 # Operands of attention have batch axes, which broadcast, so that a new one comes first.
 # As it has to be aligned with the others', the axes that an operand lacks are put in
 # behind it. Operands without batch axes (sinks, buckets, FIRE's parameters, a graph)
-# take a call for each item, and so does dropout, whose pattern is that of a call. Of
-# other functions, `TensorFunction.leads` names the operands that take a leading axis.
+# take a call for each item, and so does dropout, whose pattern is that of a call, and
+# an operand whose axes are too few, since the new one would be taken for one. Of other
+# functions, `TensorFunction.leads` names the operands that take a leading axis.
 
 #: Operands of attention with batch axes, and how many others they have at most.
 AXES = {name: row.axes for name, row in ROWS.items() if name != "sinks"}
+#: How many others they have at least: something shared needs no axis of heads.
+LEAST = {n: AXES[n] - ROWS[n].is_shared for n in AXES if n != "attn_mask"}
 
 Dims = Sequence[int | None]
 
@@ -439,27 +460,31 @@ def over_items(
     size: int,
     wanted: Sequence[bool] = (),
     *,
+    least: Mapping[str, int] = LEAST,
     repeated: bool = False,
 ) -> Sequence[Tensor]:
     """Return results with a leading axis, of one call or of one for each item.
 
     Operands called `names` are the last of `tensors`; those before them have all batch
     axes. `axes` has the operands that take a leading axis, and how many axes they have
-    behind those of the batch. One call repeats the operands that are `wanted`, whose
-    gradients it returns, and all of them if `repeated`.
+    behind those of the batch; an item has the `least` of them at least. One call
+    repeats the operands that are `wanted`, whose gradients it returns, and all of them
+    if `repeated`.
     """
     count = len(tensors) - len(names)
     flags = wanted or [False] * len(names)
     own = [*zip(names, tensors[count:], dims[count:], flags, strict=True)]
     used = {name for name, _, dim, want in own if want or dim is not None}
-    if "rng" in names or not used <= axes.keys():
+    # axes of an item's operands, and most batch axes of any
+    counts = {n: x.dim() - (dim is not None) for n, x, dim, _ in own if x is not None}
+    rank = max((counts[n] - axes[n] for n in counts if n in axes), default=0)
+    is_odd = any(counts[name] < least.get(name, 0) for name in counts)
+    is_odd |= repeated and rank > counts[names[0]]  # the others broadcast with it
+    if is_odd or "rng" in names or not used <= axes.keys():
+        if not size:
+            raise ValueError("vmap: got no items; expected one or more of this call")
         items = [call(_item(tensors, dims, index)) for index in range(size)]
         return [torch.stack(results) for results in zip(*items, strict=True)]
-    rank = max(  # most batch axes of any operand, the new one apart
-        tensor.dim() - (dim is not None) - axes[name]
-        for name, tensor, dim, _ in own
-        if name in axes and tensor is not None
-    )
     led = [_moved(tensors[index], dims[index], size) for index in range(count)]
     for name, tensor, dim, _ in own:
         if name in used or (repeated and name in axes):

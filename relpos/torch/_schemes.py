@@ -24,7 +24,7 @@ from relpos._checks import check_keywords
 from relpos._foreign import module_of
 from relpos._twins import TENSORS, twin
 from relpos.torch._attention import AttentionOutput, attention, compute
-from relpos.torch._functions import check_tensors
+from relpos.torch._functions import check_tensors, own_setting
 from relpos.torch._tensors import check_float_dtype, result_dtype, under_autocast
 
 if TYPE_CHECKING:
@@ -330,6 +330,7 @@ def fire_attention(
     fire: dict[str, Any] = {"signed": signed, "eps": eps}
     for name, number in (("c", c), ("threshold", threshold)):
         (given if isinstance(number, Tensor) else fire)[name] = number
+    fire = {name: own_setting(name, x) for name, x in fire.items()}
     return compute(given, return_lse, rng, fire=fire)
 
 
@@ -417,7 +418,7 @@ def graph_attention(
     given["edge_labels"] = given.pop("labels")
     graph = {}
     if module_of(edges, "scipy.sparse"):
-        graph["edges"] = given.pop("edges")
+        graph["edges"] = given.pop("edges").copy()
     return compute(given, given.pop("return_lse"), graph=graph)
 
 

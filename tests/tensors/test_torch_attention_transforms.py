@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -301,6 +302,41 @@ def test_what_has_no_gradient_is_no_tensor(name):
     x = torch.ones(1, 2, 4)
     with pytest.raises(TypeError, match=f"{name}: got Tensor; expected no tensor"):
         relpos.torch.attention(x, x, x, **{name: torch.tensor(0.5)})
+
+
+@pytest.mark.parametrize(
+    "name", ["is_causal", "dropout_p", "enable_gqa", "beyond", "return_weights"]
+)
+def test_none_is_no_flag_and_no_choice(name):
+    x = torch.ones(1, 2, 4)
+    with pytest.raises(TypeError, match=f"^{name}: got NoneType; expected"):
+        relpos.torch.attention(x, x, x, **{name: None})
+
+
+def _sparse(edges):
+    matrix = pytest.importorskip("scipy.sparse").csr_matrix(np.eye(3)[edges])
+    return {"edges": matrix}, matrix.indices
+
+
+KEPT = {
+    "a list of lengths": lambda: ({"key_lengths": (x := [2, 3])}, x),
+    "lengths": lambda: ({"key_lengths": (x := np.array([2, 3]))}, x),
+    "offsets": lambda: ({"query_offset": (x := [1, 2]), "is_causal": True}, x),
+    "window": lambda: ({"window": (x := [1, 1])}, x),
+    "scale": lambda: ({"scale": (x := np.ones(1))[0, ...]}, x),
+    "graph": lambda: _sparse([1, 1, 2]),
+}
+
+
+@pytest.mark.parametrize("label", KEPT)
+def test_what_is_changed_after_a_call_is_no_matter(label):
+    given, changed = KEPT[label]()
+    x = torch.randn(2, 1, 3, 4, requires_grad=True)
+    name = "graph_attention" if label == "graph" else "attention"
+    loss = getattr(relpos.torch, name)(x, x, x, **given).square().sum()
+    (want,) = torch.autograd.grad(loss, x, retain_graph=True)
+    changed[0] = 0
+    assert torch.equal(torch.autograd.grad(loss, x)[0], want)
 
 
 def test_errors_are_those_of_arrays():

@@ -207,6 +207,27 @@ def test_an_operand_without_gradient_may_not_require_one(label, name):
         run(CALLS[label], tensors)
 
 
+@pytest.mark.parametrize(
+    "name, setting",
+    [
+        ("apply_rotary", {"base": 9.0}),
+        ("apply_rotary", {"offset": 1}),
+        ("apply_rotary", {"rotary_dim": 2}),
+        ("alibi_bias", {"length": 3}),
+    ],
+)
+def test_a_setting_is_a_number_and_stays_as_it_was(name, setting):
+    function, x = getattr(relpos.torch, name), torch.ones(3, 4, requires_grad=True)
+    ((name, number),) = setting.items()
+    with pytest.raises(TypeError, match=f"^{name}: got a tensor; expected none"):
+        function(x, **{name: torch.tensor(number)})
+    array = np.array(number)
+    loss = function(x, **{name: array}).sum()
+    (want,) = torch.autograd.grad(loss, x, retain_graph=True)
+    array[...] = 4
+    assert torch.equal(torch.autograd.grad(loss, x)[0], want)
+
+
 def test_wrong_arguments_are_named():
     x = torch.ones(2, 3)
     with pytest.raises(TypeError, match="x: got an array of dtype float32; expected a"):
@@ -318,6 +339,31 @@ def test_where_an_axis_leads_there_is_one_call(monkeypatch):
     assert len(counted) == 3
     vmap(lambda f: relpos.torch.apply_rotary(x, inv_freq=f))(torch.ones(5, 2))
     assert len(counted) == 8
+
+
+OF_FEW_AXES = {
+    "apply_rotary": relpos.torch.apply_rotary,
+    "axial_angles": lambda a: relpos.torch.axial_angles(a, torch.ones(3)),
+    "conv_encoding": lambda a: relpos.torch.conv_encoding(a, torch.ones(4, 3)),
+    "learned": lambda a: relpos.torch.learned(a, torch.tensor([0, 2, 1])),
+    "alibi_bias": lambda a: relpos.torch.alibi_bias(a[0], 3),
+    "kerple_bias": lambda a: relpos.torch.kerple_bias(a, a[None], 3),
+    "attention": lambda a: relpos.torch.attention(a[None], a[None], a[None], sinks=a),
+    "rel_key": lambda a: relpos.torch.attention(*[a[None, None]] * 3, rel_key=a),
+}
+
+
+@pytest.mark.parametrize("label", OF_FEW_AXES)
+def test_an_item_is_refused_as_it_is_alone(label):
+    """The axis of the items is never taken for one of positions, rows or heads."""
+    call, x = OF_FEW_AXES[label], torch.ones(2, 4)
+    with pytest.raises(ValueError, match="shape") as alone:
+        call(x[0])
+    with pytest.raises(ValueError, match="shape") as mapped:
+        vmap(call)(x)
+    assert str(mapped.value) == str(alone.value)
+    with pytest.raises(ValueError, match=r"^vmap: got no items; expected one or more"):
+        vmap(call)(x[:0])
 
 
 def test_jacobian():
