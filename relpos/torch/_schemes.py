@@ -473,12 +473,19 @@ def merge_attention(
     log_a, log_b = lse_a.to(common), lse_b.to(common)
     top = torch.maximum(log_a, log_b).detach()
     top = top.masked_fill(top == -torch.inf, 0.0)  # no key in either part
-    share_a, share_b = torch.exp(log_a - top), torch.exp(log_b - top)
+    share_a, share_b = (
+        torch.exp((log - top).masked_fill((log == torch.inf) & (other < log), 0.0))
+        for log, other in ((log_a, log_b), (log_b, log_a))
+    )
     total = share_a + share_b
     none = total == 0
     total = total.masked_fill(none, 1.0)  # log has no gradient at 0
     lse = (torch.log(total) + top).masked_fill(none, -torch.inf)
     share_a, share_b = share_a / total, share_b / total
-    out = share_a[..., None] * out_a + share_b[..., None] * out_b
+    read_a, read_b = (
+        part.masked_fill((lse == -torch.inf)[..., None], 0.0)
+        for part, lse in ((out_a, lse_a), (out_b, lse_b))
+    )
+    out = share_a[..., None] * read_a + share_b[..., None] * read_b
     wide = torch.promote_types(lse_a.dtype, lse_b.dtype)
     return out.to(under_autocast(result_dtype([out_a, out_b]))), lse.to(wide)

@@ -184,7 +184,8 @@ def test_merged_as_arrays_are(dtype):
     outs = rng.standard_normal((2, 3, 4, 5)).astype(dtype)
     lses = rng.standard_normal((2, 3, 4)).astype(dtype)
     lses[0, 0], lses[:, 1, 1] = -np.inf, -np.inf
-    outs[0, 0], outs[:, 1, 1] = 0, 0
+    lses[0, 2, 0], lses[1, 2, 1] = np.inf, np.inf
+    outs[0, 0], outs[:, 1, 1] = np.nan, np.inf
     want = relpos.merge_attention(outs[0], lses[0], outs[1], lses[1])
     parts = [torch.tensor(x) for x in (outs[0], lses[0], outs[1], lses[1])]
     for part in parts:
