@@ -386,11 +386,12 @@ def kerple_bias_backward(
     a, b = exact(first), exact(second)
     distance = np.abs(offset).astype(np.float64)
     # forward: bias = -r1 * shape(|r|, r2)
-    shape = _shape_of(distance, b, chosen)
+    shape = np.where(grad == 0, 0.0, _shape_of(distance, b, chosen))  # it may be inf
     if chosen == "log":
         slope = distance / (1 + b * distance)
     else:
         slope = shape * np.log(np.maximum(distance, 1))  # 0 at distance 0 and 1
+    slope = np.where(a == 0, 0.0, slope)
     return KerpleGradients(
         sum_offsets(-grad * shape, dtype), sum_offsets(-grad * a * slope, dtype)
     )

@@ -23,6 +23,7 @@ from relpos._checks import (
     Array,
     as_flag,
     as_floating,
+    as_generator,
     as_int,
     check_shape,
     common_dtype,
@@ -280,12 +281,13 @@ def _as_call(query: object, key: object, value: object, keywords: Any) -> Call:
 
 def _dropout(call: Call, problem: Problem, part: Part | None) -> int:
     """Return the seed of dropout, the same for the same `rng`."""
-    dropout_p = problem.operands["dropout_p"]
+    dropout_p, rng = problem.operands["dropout_p"], call["rng"]
     if not dropout_p:
+        if rng is not None:
+            as_generator(rng)
         return 0
     if part is not None:
         return part.seed
-    rng = call["rng"]
     if rng is None or isinstance(rng, np.random.Generator):
         raise TypeError(
             f"rng: got {kind_of(rng)} where dropout_p is {dropout_p}; expected an "

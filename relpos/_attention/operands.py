@@ -371,7 +371,9 @@ def read(given: Call, enable_gqa: object, is_part: bool = False) -> Arguments:
                     f"so pass rel_key or leave {name} out"
                 )
     if wrong is not None:
-        raise ValueError(_misfit(*wrong, inputs, sizes, batch, groups))
+        said = _misfit(*wrong, inputs, sizes, batch, groups)
+        takes_groups = "enable_gqa" in given and "edges" not in given
+        raise ValueError(said if takes_groups else said.partition(" (enable_gqa")[0])
     # bfloat16 has no character of NumPy's
     out_dtype = _DTYPES[out] if out else inputs["query"].dtype.newbyteorder("=")
     return inputs, sizes, batch, _DTYPES[computed], out_dtype, copied

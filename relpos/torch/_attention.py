@@ -296,7 +296,8 @@ def _as_seed(rng: object, device: torch.device) -> Tensor:
     if rng is None or isinstance(rng, torch.Generator):
         return torch.randint(_SEEDS, (), generator=rng, device=device)
     if isinstance(rng, Tensor):
-        if rng.dim() or rng.is_floating_point() or rng.is_complex():
+        kinds = rng.is_floating_point(), rng.is_complex(), rng.dtype is torch.bool
+        if rng.dim() or any(kinds):
             raise TypeError(
                 f"rng: got a tensor of {rng.dtype} and shape {tuple(rng.shape)}; "
                 "expected a single integer"

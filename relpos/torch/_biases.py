@@ -384,6 +384,7 @@ def segment_ranges(
 
 @constant_result
 @twin(relpos.grid_labels, TENSORS)
+@in_tensor_words
 def grid_labels(shape: int | Sequence[int]) -> Tensor:
     """Table row of each pair of cells of a grid, for `labels` of `attention`.
 

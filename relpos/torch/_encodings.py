@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 import relpos
+from relpos._checks import as_real
 from relpos._twins import TENSORS, twin
 from relpos.torch._functions import TensorFunction, counted, gradients_of
-from relpos.torch._tensors import check_float_dtype
+from relpos.torch._tensors import check_float_dtype, in_tensor_words
 from relpos.torch._tracing import constant_result
 
 __all__ = ["apply_rotary", "axial_angles", "conv_encoding", "learned"]
@@ -180,7 +181,7 @@ def conv_encoding(
     tensor([[4.],
             [5.]])
     """
-    grid = None if grid is None else list(grid)
+    grid = list(grid) if isinstance(grid, Sequence | np.ndarray) else grid
     return _CONV(**locals())
 
 
@@ -256,12 +257,14 @@ def apply_rotary(
     array([0.8415, 0.5403])
     """
     if isinstance(magnitude, Real):
-        magnitude = torch.tensor(magnitude, dtype=torch.float64)
+        number = as_real("magnitude", magnitude)
+        magnitude = torch.tensor(number, dtype=torch.float64)
     return _ROTARY(**locals())
 
 
 @constant_result
 @twin(relpos.rotary_frequencies, TENSORS)
+@in_tensor_words
 def rotary_frequencies(
     dim: int,
     *,
@@ -384,7 +387,8 @@ def mrope_angles(
     >>> relpos.torch.mrope_angles(positions, torch.ones(4), (2, 1, 1))
     tensor([[5., 5., 6., 7.]], dtype=torch.float64)
     """
-    sections = list(sections)
+    is_one = not isinstance(sections, Sequence | np.ndarray)
+    sections = [sections] if is_one else list(sections)
     return _MROPE(**locals())
 
 

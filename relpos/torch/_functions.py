@@ -33,6 +33,7 @@ from relpos.torch._tracing import (
     is_differentiated,
     is_dual,
     is_traced,
+    items_of,
     not_compiled,
 )
 
@@ -117,7 +118,7 @@ class TensorFunction:
                 continue
             if not isinstance(value, Tensor):
                 raise TypeError(f"{name}: got {kind_of(value)}; expected a tensor")
-            if name not in self.gradients and value.requires_grad:
+            if name not in self.gradients and items_of(value).requires_grad:
                 raise ValueError(
                     f"{name}: requires a gradient, which {self.name} does not have; "
                     f"expected a tensor without ({name}.detach())"
@@ -396,6 +397,10 @@ def counted(positions: int | Tensor, like: Tensor | None = None) -> Tensor:
     """Return positions, those of an int n being 0, 1, ..., n - 1 on `like`'s device."""
     if isinstance(positions, Tensor):
         return positions
+    is_array = type(positions) is np.ndarray and positions.ndim
+    if is_array or isinstance(positions, list | tuple):
+        wanted = "an integer or a tensor"
+        raise TypeError(f"positions: got {kind_of(positions)}; expected {wanted}")
     if not isinstance(positions, torch.SymInt):  # a length that a program has to learn
         positions = as_int("positions", positions, 0, POSITION_LIMIT)
     device = like.device if isinstance(like, Tensor) else None
@@ -408,7 +413,7 @@ def own_setting(name: str, value: Any) -> Any:
         way = "(pass tensor.item() or tensor.tolist())"
         raise TypeError(f"{name}: got a tensor; expected none {way}")
     if isinstance(value, np.ndarray):
-        return value[()]
+        return value.copy()[()]
     return [*value] if isinstance(value, list) else value
 
 

@@ -41,6 +41,14 @@ def is_batched(tensor: torch.Tensor) -> bool:
     return False
 
 
+def items_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor whose items `torch.vmap` goes through, at all its levels."""
+    functorch = torch._C._functorch
+    while not torch.compiler.is_compiling() and functorch.is_batchedtensor(tensor):
+        tensor = functorch.get_unwrapped(tensor)
+    return tensor
+
+
 @constant_result
 def is_differentiated() -> bool:
     """Return True where a compiler is inside of `torch.func.grad`, `vjp` or `jvp`.

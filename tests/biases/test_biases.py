@@ -140,6 +140,11 @@ def test_a_bias_too_large_for_the_dtype_hides():
     bias = relpos.alibi_bias(np.array([1e38], np.float32), 9)
     assert bias[0, 0] == -np.inf and np.isfinite(bias[0, 6:11]).all()
     assert relpos.kerple_bias([1.0], [2000.0], 3, kind="power")[0, 0] == -np.inf
+    for r1, grad in ((1.0, [0.0, 1.0, 0.0]), (0.0, np.ones(3))):  # it has no gradient
+        grads = relpos.kerple_bias_backward(
+            [[0.0, *grad, 0.0]], [r1], [2e3], kind="power"
+        )
+        assert np.isfinite(grads.r1) and grads.r2 == 0
 
 
 @both_dtypes

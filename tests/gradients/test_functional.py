@@ -78,6 +78,12 @@ def test_what_they_return_is_no_keyword(name):
         relpos.attention_backward(result[0], None, result, **inputs, **{name: True})
 
 
+def test_a_seed_is_checked_without_dropout_too():
+    x = np.ones((1, 2, 2))
+    with pytest.raises(TypeError, match="rng: got str; expected an int"):
+        relpos.attention_forward(x, x, x, rng="a")
+
+
 @pytest.mark.parametrize("rng", [None, np.random.default_rng(0), 1.5])
 def test_dropout_needs_an_integer(rng):
     inputs = square(np.random.default_rng(0))

@@ -246,7 +246,7 @@ def test_seeds():
     assert torch.equal(call(rng=7), call(rng=torch.tensor(7)))
     want = relpos.attention(*3 * [x.numpy()], dropout_p=0.5, rng=7)
     assert torch.equal(call(rng=7), torch.from_numpy(want))
-    for rng in (1.5, torch.tensor([1]), torch.tensor(1.0), "seed"):
+    for rng in (1.5, torch.tensor([1]), torch.tensor(1.0), torch.tensor(True), "seed"):
         with pytest.raises(TypeError, match="rng: got"):
             call(rng=rng)
 

@@ -203,8 +203,14 @@ def _leaves(out):
 def test_an_operand_without_gradient_may_not_require_one(label, name):
     tensors = CALLS[label].tensors()
     tensors[name].requires_grad_()
-    with pytest.raises(ValueError, match=rf"{name}: requires a gradient, which "):
+    words = rf"{name}: requires a gradient, which "
+    with pytest.raises(ValueError, match=words):
         run(CALLS[label], tensors)
+    many = torch.stack([tensors[name], tensors[name]])
+    with pytest.raises(ValueError, match=words):
+        vmap(lambda x: run(CALLS[label], tensors | {name: x}))(many)
+    with pytest.raises(ValueError, match=words):
+        grad(vmap(lambda x: run(CALLS[label], tensors | {name: x})))(many.detach())
 
 
 @pytest.mark.parametrize(
@@ -236,6 +242,16 @@ def test_wrong_arguments_are_named():
         relpos.torch.apply_rotary(x)
     with pytest.raises(TypeError, match="positions: got float; expected an integer"):
         relpos.torch.sinusoidal(2.5, 4)
+    words = "positions: got list; expected an integer or a tensor"
+    with pytest.raises(TypeError, match=words):
+        relpos.torch.learned(x, [0, 1])
+    with pytest.raises(TypeError, match="magnitude: got bool; expected a real number"):
+        relpos.torch.apply_rotary(torch.ones(2, 4), magnitude=True)
+    with pytest.raises(TypeError, match=r"grid: got int; expected \(rows, columns\)"):
+        relpos.torch.conv_encoding(x, torch.ones(3, 3), grid=5)
+    for function in relpos.torch.grid_labels, relpos.torch.rotary_frequencies:
+        with pytest.raises(TypeError, match="got a tensor; expected none"):
+            function(torch.tensor([1, 2]))
     with pytest.raises(IndexError, match="positions: position 2 is"):
         relpos.torch.learned(x, 4)
     with pytest.raises(TypeError, match=r"table: got a tensor of dtype torch\.int64"):
@@ -251,6 +267,8 @@ def test_what_stands_for_tensors():
     )
     assert relpos.torch.sinusoidal(5, 4, dtype=torch.bfloat16).dtype == torch.bfloat16
     x = torch.ones(2, 4)
+    angles = relpos.torch.mrope_angles(torch.ones(3, 2), torch.ones(4), 4)
+    assert torch.equal(angles, torch.ones(2, 4, dtype=torch.float64))
     twice = relpos.torch.apply_rotary(x, magnitude=2)
     assert torch.equal(twice, 2 * relpos.torch.apply_rotary(x))
     slopes = relpos.torch.alibi_slopes(6, max_exponent=4, dtype=torch.float64)
