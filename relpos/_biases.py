@@ -321,9 +321,8 @@ def kerple_bias(
     first, second, chosen = _parameters(r1, r2, kind)
     distance = np.abs(offsets(length, *first.shape)).astype(np.float64)
     shape = _shape_of(distance, exact(second), chosen)
-    fall = np.where(
-        exact(first) == 0, 0.0, exact(first) * shape
-    )  # an infinite shape too
+    # an infinite shape too
+    fall = np.where(exact(first) == 0, 0.0, exact(first) * shape)
     dtype = common_dtype(first, second).newbyteorder("=")
     return rounded(0.0 - fall, dtype)  # -fall would have a -0.0
 

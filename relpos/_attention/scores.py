@@ -277,9 +277,7 @@ def _check_sum(
     total, cap = reduce(np.add, found.values()), problem.operands["softcap"]
     limit = max(1.0, cap) * np.sqrt(np.finfo(problem.dtype).eps)
     lost = np.isfinite(logits) & ~(np.abs(total - logits) <= limit)
-    if hidden is not None:
-        lost = lost & ~hidden
-    if lost.any():
+    if (lost if hidden is None else lost & ~hidden).any():
         raise ValueError(
             f"terms: got True where, under softcap={cap}, products are too large for "
             f"their sum in {problem.dtype} to be the logits; expected terms=False"

@@ -67,8 +67,7 @@ _ALIBI = TensorFunction(
     _by_offset("slopes"),
     lambda grad, *_, **values: {"slopes": relpos.alibi_bias_backward(grad)},
     gradients="slopes",
-    leads={"slopes": 0},
-    least=1,
+    leads={"slopes": 1},
 )
 
 
@@ -113,8 +112,7 @@ _KERPLE = TensorFunction(
     _by_offset("r1"),
     gradients_of(relpos.kerple_bias_backward, "length"),
     gradients="r1 r2",
-    leads={"r1": 0, "r2": 0},
-    least=1,
+    leads={"r1": 1, "r2": 0},
 )
 
 

@@ -99,8 +99,7 @@ _LEARNED = TensorFunction(
     ),
     _learned_back,
     gradients="table",
-    leads={"table": 0},
-    least=2,
+    leads={"table": 2},
 )
 
 
@@ -142,8 +141,7 @@ _CONV = TensorFunction(
     lambda values: values["x"].shape,
     gradients_of(relpos.conv_encoding_backward),
     gradients="x weight bias",
-    leads={"x": 0, "mask": 1},
-    least=2,
+    leads={"x": 2, "mask": 1},
     linear="x",
 )
 
@@ -200,8 +198,7 @@ _ROTARY = TensorFunction(
     lambda values: values["x"].shape,
     _rotate_back,
     gradients="x inv_freq angles",
-    leads={"x": 0, "positions": 1, "angles": 0, "magnitude": 0},
-    least=2,
+    leads={"x": 2, "positions": 1, "angles": 0, "magnitude": 0},
     linear="x",
     short="x",
 )
@@ -387,8 +384,8 @@ def mrope_angles(
     >>> relpos.torch.mrope_angles(positions, torch.ones(4), (2, 1, 1))
     tensor([[5., 5., 6., 7.]], dtype=torch.float64)
     """
-    is_one = not isinstance(sections, Sequence | np.ndarray)
-    sections = [sections] if is_one else list(sections)
+    if isinstance(sections, Sequence | np.ndarray):
+        sections = list(sections)
     return _MROPE(**locals())
 
 
@@ -402,8 +399,7 @@ _AXIAL = TensorFunction(
         values["coordinates"].shape[-1] * values["inv_freq"].shape[0],
     ),
     dtype=torch.float64,
-    leads={"coordinates": 0},
-    least=2,
+    leads={"coordinates": 2},
 )
 
 

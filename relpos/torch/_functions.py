@@ -33,8 +33,8 @@ from relpos.torch._tracing import (
     is_differentiated,
     is_dual,
     is_traced,
-    items_of,
     not_compiled,
+    requires_grad,
 )
 
 Values = dict[str, Any]
@@ -63,10 +63,8 @@ class TensorFunction:
         that of `short`, or to which the operands that have gradients promote.
     leads : mapping, optional
         Operands that may have a leading axis, so that one call does what a loop over
-        that axis does: operand -> axes that it lacks, compared with the first of them.
-        The others make `vmap` loop.
-    least : int, default 0
-        Axes of the first operand at least; with fewer `vmap` loops as well.
+        that axis does: operand -> axes that it lacks, compared with the first operand,
+        which has its least number of axes here. The others, or fewer, make `vmap` loop.
     linear : str, optional
         The operand, of the result's shape, whose own gradient does not depend on it.
     short : str, optional
@@ -80,12 +78,11 @@ class TensorFunction:
         settings: str,
         forward: Callable[..., Array],
         shape: Callable[[Values], Sequence[int]],
-        backward: Callable[..., Mapping[str, Array | None]] | None = None,
+        backward: Callable[..., Mapping[str, Any]] | None = None,
         *,
         gradients: str = "",
         dtype: Callable[[Values], torch.dtype] | torch.dtype | None = None,
         leads: Mapping[str, int] | None = None,
-        least: int = 0,
         linear: str | None = None,
         short: str | None = None,
     ) -> None:
@@ -96,8 +93,7 @@ class TensorFunction:
         self.gradients = gradients.split()
         self.dtype = dtype
         self.leads = dict(leads or {})
-        self.least = {self.operands[0]: least}
-        self.linear = linear
+        self.linear = -1 if linear is None else self.operands.index(linear)
         self.short = short
         self._typed = self.gradients if short is None else [short]
         tensors = [
@@ -118,7 +114,7 @@ class TensorFunction:
                 continue
             if not isinstance(value, Tensor):
                 raise TypeError(f"{name}: got {kind_of(value)}; expected a tensor")
-            if name not in self.gradients and items_of(value).requires_grad:
+            if name not in self.gradients and requires_grad(value):
                 raise ValueError(
                     f"{name}: requires a gradient, which {self.name} does not have; "
                     f"expected a tensor without ({name}.detach())"
@@ -150,10 +146,7 @@ class TensorFunction:
     def named(self, args: Sequence[Any]) -> Values:
         return dict(zip((*self.operands, *self.settings), args, strict=True))
 
-    def _given(self, *args: Any) -> Values:
-        return self.named(args)
-
-    @partial(in_tensor_words, tensors_of=_given)
+    @partial(in_tensor_words, tensors_of=lambda self, *args: self.named(args))
     def run(self, *args: Any) -> Tensor:
         values = self.named(args)
         with threads(torch.get_num_threads()):
@@ -163,8 +156,7 @@ class TensorFunction:
     def like(self, *args: Any) -> Tensor:
         values = self.named(args)
         check_devices(values)
-        given = next(values[name] for name in self.operands if values[name] is not None)
-        empty: Tensor = given.new_empty(self.shape(values), dtype=self._dtype(values))
+        empty: Tensor = args[0].new_empty(self.shape(values), dtype=self._dtype(values))
         return empty
 
     def run_backward(
@@ -176,12 +168,7 @@ class TensorFunction:
         arrays = self._arrays(values)
         with threads(torch.get_num_threads()):
             found = self.backward(array_of("grad_out", grad), names, **arrays)
-        gradients = []
-        for name in names:
-            array = found[name]
-            assert array is not None
-            gradients.append(tensor_of(array, values[name].dtype).contiguous())
-        return gradients
+        return [tensor_of(found[n], values[n].dtype).contiguous() for n in names]
 
     def like_backward(
         self, wanted: Sequence[bool], grad: Tensor, *args: Any
@@ -210,19 +197,15 @@ class TensorFunction:
     def keep(self, args: Sequence[Any], wanted: Sequence[bool]) -> list[Tensor | None]:
         """Return the operands for the backward, None where it does not read one."""
         kept = list(args[: len(self.operands)])
-        if self.linear is not None:
-            index = self.operands.index(self.linear)
-            if [n for n, use in enumerate(wanted) if use] == [index]:
-                kept[index] = None
+        if [n for n, use in enumerate(wanted) if use] == [self.linear]:
+            kept[self.linear] = None
         return kept
 
     def kept_args(self, ctx: Any, grad: Tensor) -> list[Any]:
         """Return what `keep` kept, with the result's gradient for a missing operand."""
         operands = list(ctx.saved_tensors)
-        if self.linear is not None:
-            index = self.operands.index(self.linear)
-            if operands[index] is None:
-                operands[index] = grad
+        if self.linear >= 0 and operands[self.linear] is None:
+            operands[self.linear] = grad
         return [*operands, *ctx.settings]
 
     def spread(self, found: Sequence[Tensor], wanted: Sequence[bool]) -> Any:
@@ -289,14 +272,14 @@ class TensorFunction:
 
         The first of its arguments is the gradient then.
         """
-        count = len(self.operands) + bool(wanted)
+        count, first = len(self.operands) + bool(wanted), self.operands[0]
         settings = args[count:]
         return over_items(
             lambda given: call(*given, *settings),
             self.operands,
-            {name: -lacking for name, lacking in self.leads.items()},
+            {name: -x if name != first else 0 for name, x in self.leads.items()},
             *(args[:count], in_dims[:count], info.batch_size, wanted),
-            least=self.least,
+            least={first: self.leads.get(first, 0)},
             repeated=True,
         )
 
@@ -376,24 +359,20 @@ class Gradients(Reverse):
 
 def gradients_of(
     backward: Callable[..., Any], *without: str
-) -> Callable[..., Mapping[str, Array | None]]:
+) -> Callable[..., Mapping[str, Any]]:
     """Return a backward of relpos, whose gradients have names, for a `TensorFunction`.
 
     It has the arguments of the function, `without` some settings.
     """
 
-    def named(
-        grad: Array, wanted: list[str], **values: Any
-    ) -> Mapping[str, Array | None]:
-        for name in without:
-            del values[name]
-        gradients: Mapping[str, Array | None] = backward(grad, **values)._asdict()
-        return gradients
+    def named(grad: Array, wanted: list[str], **values: Any) -> Any:
+        given = {name: x for name, x in values.items() if name not in without}
+        return backward(grad, **given)._asdict()
 
     return named
 
 
-def counted(positions: int | Tensor, like: Tensor | None = None) -> Tensor:
+def counted(positions: Any, like: Tensor | None = None) -> Tensor:
     """Return positions, those of an int n being 0, 1, ..., n - 1 on `like`'s device."""
     if isinstance(positions, Tensor):
         return positions

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import wraps
+from functools import reduce, wraps
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -467,9 +467,8 @@ def merge_attention(
         check_tensors(**{name: part})
         check_float_dtype(name, part.dtype, "a tensor of dtype ")
     check_parts(parts)
-    common = torch.float32
-    for part in parts.values():
-        common = torch.promote_types(common, part.dtype)
+    dtypes = (part.dtype for part in parts.values())
+    common = reduce(torch.promote_types, dtypes, torch.float32)
     log_a, log_b = lse_a.to(common), lse_b.to(common)
     top = torch.maximum(log_a, log_b).detach()
     top = top.masked_fill(top == -torch.inf, 0.0)  # no key in either part

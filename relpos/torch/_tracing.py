@@ -41,12 +41,14 @@ def is_batched(tensor: torch.Tensor) -> bool:
     return False
 
 
-def items_of(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor whose items `torch.vmap` goes through, at all its levels."""
+def requires_grad(tensor: torch.Tensor) -> bool:
+    """Return True for a tensor with a gradient, at any level of `torch.func`."""
     functorch = torch._C._functorch
-    while not torch.compiler.is_compiling() and functorch.is_batchedtensor(tensor):
+    while not (tensor.requires_grad or torch.compiler.is_compiling()):
+        if not functorch.is_functorch_wrapped_tensor(tensor):
+            break
         tensor = functorch.get_unwrapped(tensor)
-    return tensor
+    return tensor.requires_grad
 
 
 @constant_result
