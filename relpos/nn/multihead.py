@@ -117,6 +117,12 @@ def as_position(
             f"position: got a {type(position).__name__} of {kind} for a layer of "
             f"{options['dtype']}; expected the same dtype"
         )
+    given, heads = position._settings or {}, attention["num_heads"]
+    own = given.get("num_heads", given.get("heads", heads))
+    if own != heads and given.get("per_head", True):
+        raise ValueError(
+            f"position: got {type(position).__name__} of {own} heads; expected {heads}"
+        )
     if _knows_the_past_alone(position) and not attention["is_causal"]:
         raise ValueError(
             "is_causal: got False with a position whose table has rows for the past "
