@@ -180,10 +180,8 @@ class TensorFunction:
         ]
 
     def _arrays(self, values: Values) -> Values:
-        return {
-            name: array_of(name, value, name == self.short)
-            for name, value in values.items()
-        }
+        operands = {n: array_of(n, values[n], n == self.short) for n in self.operands}
+        return values | operands
 
     def _dtype(self, values: Values) -> torch.dtype:
         if isinstance(self.dtype, torch.dtype):
