@@ -269,11 +269,7 @@ def learned(table: Array, positions: Array) -> Array:
 
 
 def two_axes(
-    query: Array,
-    key: Array,
-    value: Array,
-    rel_key: Array,
-    labels: tuple[Array, ...],
+    query: Array, key: Array, value: Array, rel_key: Array, labels: tuple[Array, ...]
 ) -> Array:
     """Gather the products with the rows of a table for each pair and axis."""
     s = query @ transposed(key)

@@ -23,7 +23,6 @@ from relpos.plot.panel import (
     FREQUENCIES,
     OF_LINES,
     Array,
-    Limits,
     Look,
     Options,
     Panel,
@@ -31,6 +30,7 @@ from relpos.plot.panel import (
     as_reals,
     as_shaped,
     axes_of,
+    check_limits,
     colours_of,
     look_of,
     picture,
@@ -59,20 +59,8 @@ _FARTHEST = 2**20  # positions on one axis
 _WIDTH = 64  # columns of encodings that are made
 
 
-def check_limits(limits: Limits, above: float | None = None) -> None:
-    """Refuse ends of an axis that are not in order, or not above a number."""
-    low, high = limits
-    if low is not None and high is not None and low >= high:
-        raise ValueError(f"vmin: got {low}; expected less than vmax, {high}")
-    for name, end in (("vmin", low), ("vmax", high)):
-        if above is not None and end is not None and end <= above:
-            raise ValueError(f"{name}: got {end}; expected more than {above:g}")
-
-
 def draw_lines(
-    lines: Mapping[str, tuple[Array, Array]],
-    look: Look,
-    drawstyle: str = "default",
+    lines: Mapping[str, tuple[Array, Array]], look: Look, drawstyle: str = "default"
 ) -> Axes:
     """Draw lines (x, y), with gaps where y is not finite; limits are those of y."""
     low, high = look.limits
@@ -149,9 +137,7 @@ def wavelengths(
 
 @picture(Options, OF_LINES)
 def decay(
-    encodings: Mapping[str, Encoding],
-    reach: int,
-    **options: Unpack[Options],
+    encodings: Mapping[str, Encoding], reach: int, **options: Unpack[Options]
 ) -> Axes:
     """Score of two positions of equal tokens by their distance, 1 at 0.
 
@@ -317,9 +303,7 @@ def _of_queries(
 
 @picture(Panel, OF_LINES)
 def buckets(
-    bucket: Callable[[Array], npt.ArrayLike],
-    reach: int,
-    **options: Unpack[Panel],
+    bucket: Callable[[Array], npt.ArrayLike], reach: int, **options: Unpack[Panel]
 ) -> Axes:
     """Bucket of each relative position, as steps.
 
@@ -410,10 +394,7 @@ def compare(comparison: Comparison, **options: Unpack[Options]) -> Axes:
 
 @picture()
 def plan_bars(
-    plan: Plan,
-    *,
-    quantity: str = "bytes",
-    **options: Unpack[Options],
+    plan: Plan, *, quantity: str = "bytes", **options: Unpack[Options]
 ) -> Axes:
     """Cost of each formulation of a plan, as bars on a logarithmic scale.
 

@@ -170,10 +170,7 @@ def _as_mask(mask: npt.ArrayLike, shape: tuple[int, ...]) -> Array:
 
 @picture(PairOptions)
 def attention_map(
-    weights: npt.ArrayLike,
-    *,
-    head: int | None = None,
-    **options: Unpack[PairOptions],
+    weights: npt.ArrayLike, *, head: int | None = None, **options: Unpack[PairOptions]
 ) -> Axes:
     """Attention weights or scores of one head, one row per query.
 
@@ -433,8 +430,7 @@ def _clipped(numbers: Array) -> Array:
 
 @picture(GridOptions)
 def skew_steps(
-    scores: npt.ArrayLike | int,
-    **options: Unpack[GridOptions],
+    scores: npt.ArrayLike | int, **options: Unpack[GridOptions]
 ) -> npt.NDArray[np.object_]:
     """Pad, reshape and slice: how scores per distance become scores per key.
 

@@ -75,12 +75,17 @@ class PairOptions(Options, total=False):
     key_tokens: Tokens | None
 
 
-class GridOptions(Colours, total=False):
+class FigureOptions(Colours, total=False):
+    """Those of several panels."""
+
+    figure: Figure | None
+
+
+class GridOptions(FigureOptions, total=False):
     """Keywords of several maps in a figure."""
 
     vmin: float | None
     vmax: float | None
-    figure: Figure | None
 
 
 class Look(NamedTuple):
@@ -132,7 +137,7 @@ _SHARED = {
     "    The figure where new axes are made; a new figure by default.",
 }
 #: The same of lines.
-OF_LINES = {
+OF_LINES = _SHARED | {
     "vmin, vmax": "float, optional\n    The ends of the vertical axis.",
     "cmap": "str or Colormap, optional\n"
     "    Colours of the lines, from the first to the last.",
@@ -145,7 +150,7 @@ _RAISES = (
 
 
 def picture(
-    kind: type[Any] = Options, texts: Mapping[str, str] | None = None
+    kind: type[Any] = Options, texts: Mapping[str, str] = _SHARED
 ) -> Callable[[Drawing], Drawing]:
     """Complete a picture's signature and docstring by what all pictures share.
 
@@ -178,9 +183,7 @@ def picture(
 
         draw.__signature__ = own.replace(parameters=taken)  # type: ignore[attr-defined]
         if function.__doc__ is not None:  # python -OO
-            draw.__doc__ = _completed(
-                function.__doc__, names, _SHARED | {**(texts or {})}
-            )
+            draw.__doc__ = _completed(function.__doc__, names, texts)
         return draw  # type: ignore[return-value]
 
     return complete
@@ -360,6 +363,16 @@ def reach(array: Array, center: float = 0.0) -> float:
     return float(np.abs(array[np.isfinite(array)] - center).max(initial=0.0))
 
 
+def check_limits(limits: Limits, above: float | None = None) -> None:
+    """Refuse ends of an axis that are not in order, or not above a number."""
+    low, high = limits
+    if low is not None and high is not None and low >= high:
+        raise ValueError(f"vmin: got {low}; expected less than vmax, {high}")
+    for name, end in (("vmin", low), ("vmax", high)):
+        if above is not None and end is not None and end <= above:
+            raise ValueError(f"{name}: got {end}; expected more than {above:g}")
+
+
 def between(limits: Limits, reach: float, center: float | None) -> tuple[float, float]:
     """Return given limits; others are at `reach`, on both sides of a center or from 0.
 
@@ -372,8 +385,7 @@ def between(limits: Limits, reach: float, center: float | None) -> tuple[float, 
         high = 2 * middle - (low or 0.0) if mirrored else middle + (reach or 1.0)
     if low is None:
         low = 0.0 if center is None else 2 * middle - high
-    if low >= high:
-        raise ValueError(f"vmin: got {low}; expected less than vmax, {high}")
+    check_limits((low, high))
     return low, high
 
 

@@ -25,6 +25,7 @@ from relpos._suggestions import as_scheme
 from relpos.plot.panel import (
     FREQUENCIES,
     Array,
+    FigureOptions,
     GridOptions,
     Look,
     Options,
@@ -54,8 +55,6 @@ __all__ += ["grid_bias", "rotary_wheel"]
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.colors import Colormap
-    from matplotlib.figure import Figure
 
     from relpos._schemes import SchemeName
 
@@ -122,11 +121,7 @@ def encoding_map(
 
 
 def _draw(
-    array: Array,
-    places: list[str] | None,
-    upright: bool,
-    look: Look,
-    bar: bool = True,
+    array: Array, places: list[str] | None, upright: bool, look: Look, bar: bool = True
 ) -> Axes:
     shown = array if upright else array.T
     ax = heat_map(shown, look, "encoding", bar=bar, aspect="auto")
@@ -210,8 +205,7 @@ def _places_by_title(
 
 @picture(Panel)
 def audit(
-    audits: EncodingAudit | Mapping[str, EncodingAudit],
-    **options: Unpack[Panel],
+    audits: EncodingAudit | Mapping[str, EncodingAudit], **options: Unpack[Panel]
 ) -> Axes:
     """Table of the requirements that encodings meet (blue) and do not meet (red).
 
@@ -421,15 +415,13 @@ def fingerprint(scheme: Scheme, length: int, **options: Unpack[Options]) -> Axes
     return name_pairs(heat_map(scores, look))
 
 
-@picture()
+@picture(FigureOptions)
 def fingerprints(
     schemes: Mapping[str, Scheme] | None = None,
     length: int = 48,
     *,
     columns: int = 5,
-    cmap: str | Colormap | None = None,
-    title: str | None = None,
-    figure: Figure | None = None,
+    **options: Unpack[FigureOptions],
 ) -> npt.NDArray[np.object_]:
     """Draw the fingerprints of several schemes, each with a scale of its own.
 
@@ -458,7 +450,7 @@ def fingerprints(
     if schemes is None:
         schemes = {made.title: name for name, made in EXAMPLES.items()}
     schemes = as_mapping("schemes", schemes, "of titles to schemes")
-    look = look_of(cmap=cmap, title=title, figure=figure)
+    look = look_of(**options)
     across = as_int("columns", columns, 1)
     count = as_int("length", length, 1, _MOST)
     for name, scheme in schemes.items():

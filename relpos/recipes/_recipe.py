@@ -17,6 +17,7 @@ from relpos._checks import (
     as_int,
     at_least_ndim,
     check_memory,
+    check_shape as check_fits,
     kind_of,
     like,
     quiet,
@@ -27,6 +28,7 @@ from relpos.nn._inputs import check_shape, join_heads, product, split_heads
 __all__ = ["Recipe"]
 
 Keywords = dict[str, Any]
+Arrays = dict[str, Array]
 
 
 class Argument(Any):  # type: ignore[misc]
@@ -54,9 +56,7 @@ class Recipe(dict[str, Argument]):
     """
 
     def __init__(
-        self,
-        keywords: Mapping[str, Any],
-        back: Callable[[dict[str, Array]], dict[str, Array]],
+        self, keywords: Mapping[str, Any], back: Callable[[Arrays], Arrays]
     ) -> None:
         super().__init__(keywords)
         self._back = back
@@ -88,16 +88,12 @@ class Recipe(dict[str, Argument]):
                 f"gradients: got {kind_of(gradients)}; expected AttentionGradients or "
                 "a mapping of names to arrays"
             )
-        made = {name: x for name, x in self.items() if isinstance(x, np.ndarray)}
-        return self._back(
-            {
-                name: as_shaped(
-                    f"gradients.{name}", gradients.get(name), *x.shape
-                ).astype(np.float64)
-                for name, x in made.items()
-                if x.dtype.kind not in "iub"
-            }
-        )
+        checked = {}
+        for name, x in self.items():
+            if isinstance(x, np.ndarray) and x.dtype.kind not in "iub":
+                grad = as_shaped(f"gradients.{name}", gradients.get(name), *x.shape)
+                checked[name] = grad.astype(np.float64)
+        return self._back(checked)
 
 
 # ---- checks --------------------------------------------------------------------------
@@ -137,20 +133,15 @@ def as_projection(
 ) -> Array:
     """Return the weight of a projection of waves, which come in pairs."""
     weight = as_shaped(name, value, rows, "E")
-    if weight.shape[1] % 2 or not (rows and weight.shape[1]):
-        raise ValueError(
-            f"{name}: got shape {weight.shape}; expected an even E, {waves}"
-        )
+    fits = rows and weight.shape[1] and weight.shape[1] % 2 == 0
+    check_fits(name, weight, fits, f"an even E, {waves}")
     return weight
 
 
 def as_query(value: object, length: str = "L") -> Array:
     query = as_floating("query", value)
-    if query.ndim < 3 or not query.shape[-1]:
-        raise ValueError(
-            f"query: got shape {query.shape}; expected (..., H, {length}, D), D at "
-            "least 1"
-        )
+    fits = query.ndim > 2 and query.shape[-1]
+    check_fits("query", query, fits, f"(..., H, {length}, D), D at least 1")
     return query
 
 
@@ -191,14 +182,11 @@ def projected(weight: Array, positions: Array, heads: int) -> Array:
 
 def projected_backward(grad: Array, positions: Array, weight: Array) -> Array:
     kind = np.result_type(weight, np.float32)
-    return like(
-        product(join_heads(grad.astype(kind)).T, positions.astype(kind)), weight
-    )
+    columns = join_heads(grad.astype(kind)).T
+    return like(product(columns, positions.astype(kind)), weight)
 
 
-def transformer_xl(
-    parameters: dict[str, Array], rows: Array, factor: float = 1.0
-) -> Recipe:
+def transformer_xl(parameters: Arrays, rows: Array, factor: float = 1.0) -> Recipe:
     """Return the recipe of biases u and v and of the projection of `rows`, by name.
 
     The biases of a model that adds them after the scale are given times `factor`.
@@ -215,12 +203,12 @@ def transformer_xl(
 
 
 def _xl_backward(
-    parameters: dict[str, Array], rows: Array, factor: float, grads: dict[str, Array]
-) -> dict[str, Array]:
-    names, (u, v, weight) = [*parameters], parameters.values()
+    parameters: Arrays, rows: Array, factor: float, grads: Arrays
+) -> Arrays:
+    u, v, weight = parameters.values()
     found = (
         like(factor * grads["pos_bias_u"].reshape(u.shape), u),
         like(factor * grads["pos_bias_v"].reshape(v.shape), v),
         projected_backward(grads["rel_key"], rows, weight),
     )
-    return dict(zip(names, found, strict=True))
+    return dict(zip(parameters, found, strict=True))

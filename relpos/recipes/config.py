@@ -151,8 +151,7 @@ def _longt5(model: _Model) -> Keywords:
 
 def _mpnet(model: _Model) -> Keywords:
     weight = model.weight(r"relative_attention_bias\.weight")
-    count = model.setting("relative_attention_num_buckets", 32)
-    return mpnet(weight, num_buckets=count)
+    return mpnet(weight, num_buckets=_buckets(model)["num_buckets"])
 
 
 #: The projection for a term, where the layer has projections for positions alone.

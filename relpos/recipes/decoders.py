@@ -26,6 +26,7 @@ from relpos._checks import (
 from relpos._encodings.rotary import apply_rotary, apply_rotary_backward
 from relpos._twins import twin
 from relpos.recipes._recipe import (
+    Arrays,
     Keywords,
     Recipe,
     as_length,
@@ -155,9 +156,8 @@ def gemma2(
     >>> recipes.gemma2()
     {'scale': 0.0625, 'softcap': 50.0, 'is_causal': True, 'enable_gqa': True}
     """
-    keywords: Keywords = {
-        "scale": as_positive("query_pre_attn_scalar", query_pre_attn_scalar) ** -0.5
-    }
+    scalar = as_positive("query_pre_attn_scalar", query_pre_attn_scalar)
+    keywords: Keywords = {"scale": scalar**-0.5}
     if attn_logit_softcapping is not None:
         cap = as_positive("attn_logit_softcapping", attn_logit_softcapping)
         keywords["softcap"] = cap
@@ -344,10 +344,7 @@ def inkling(proj: ArrayLike, head_dim: int, *, window: int | None = None) -> Key
 @twin(inkling, titles=("References",))
 @quiet
 def inkling_temperature(
-    positions: ArrayLike,
-    log_scaling_n_floor: float,
-    *,
-    log_scaling_alpha: float = 0.1,
+    positions: ArrayLike, log_scaling_n_floor: float, *, log_scaling_alpha: float = 0.1
 ) -> Array:
     r"""Factor of Inkling's queries, and of their position queries, on full layers.
 
@@ -447,8 +444,8 @@ def forgetting_transformer(
 
 
 def _forgetting_backward(
-    weight: Array, bias: Array, hidden: Array, logits: Array, grads: dict[str, Array]
-) -> dict[str, Array]:
+    weight: Array, bias: Array, hidden: Array, logits: Array, grads: Arrays
+) -> Arrays:
     grad = np.swapaxes(grads["log_decay"] / (1 + np.exp(logits)), -1, -2)  # (..., L, H)
     rows = grad.reshape(-1, len(bias))
     x = hidden.astype(np.float64)
@@ -477,8 +474,8 @@ class _Polar(NamedTuple):
         return np.concatenate([self.size * self.cosine, self.size * self.sine], axis=-1)
 
     def backward(
-        self, positions: ArrayLike | None, options: Keywords, grads: dict[str, Array]
-    ) -> dict[str, Array]:
+        self, positions: ArrayLike | None, options: Keywords, grads: Arrays
+    ) -> Arrays:
         (grad,) = grads.values()
         grad = grad.astype(self.size.dtype)
         rotated = apply_rotary_backward(grad, self.vectors, positions, **options)

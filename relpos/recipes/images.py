@@ -22,7 +22,7 @@ from relpos._checks import (
     quiet,
 )
 from relpos._encodings.absolute import as_positions
-from relpos.recipes._recipe import Keywords, Recipe, as_shaped, as_table
+from relpos.recipes._recipe import Arrays, Keywords, Recipe, as_shaped, as_table
 
 __all__ = ["beit", "botnet", "rope_vit", "sam", "swin", "swin_v2"]
 
@@ -217,8 +217,7 @@ def beit(
     pairs = table[:-_CLASS].astype(np.float64)
     pairs = pairs.reshape(2 * old[1] - 1, 2 * old[0] - 1, -1)
     for axis, side in enumerate(new):
-        shares = _shares(pairs.shape[axis], 2 * side - 1)
-        pairs = _resized(shares, pairs, axis)
+        pairs = _resized(_shares(pairs.shape[axis], 2 * side - 1), pairs, axis)
     pairs = like(pairs.reshape(-1, pairs.shape[-1]), table)
     biases = np.concatenate([pairs, table[-_CLASS:]]).T
     keywords = {"rel_bias": biases, "labels": _class_labels(new, rows)}
@@ -235,13 +234,12 @@ def _class_labels(sides: list[int], rows: int) -> Array:
 
 
 def _beit_backward(
-    table: Array, old: list[int], new: list[int], grads: dict[str, Array]
-) -> dict[str, Array]:
+    table: Array, old: list[int], new: list[int], grads: Arrays
+) -> Arrays:
     grad = grads["rel_bias"].T
     pairs = grad[:-_CLASS].reshape(*(2 * side - 1 for side in new), -1)
     for axis, side in enumerate(reversed(old)):
-        shares = _shares(2 * side - 1, pairs.shape[axis])
-        pairs = _resized(shares.T, pairs, axis)
+        pairs = _resized(_shares(2 * side - 1, pairs.shape[axis]).T, pairs, axis)
     pairs = pairs.reshape(-1, table.shape[1])
     found = like(np.concatenate([pairs, grad[-_CLASS:]]), table)
     return {"relative_position_bias_table": found}
@@ -309,9 +307,7 @@ def _axis_labels(height: int, width: int) -> tuple[Array, Array]:
     return down + kind.type(height - 1), right + kind.type(2 * height + width - 2)
 
 
-def _sam_backward(
-    axes: dict[str, tuple[Array, Array]], grads: dict[str, Array]
-) -> dict[str, Array]:
+def _sam_backward(axes: dict[str, tuple[Array, Array]], grads: Arrays) -> Arrays:
     grad, found = grads["rel_key"], {}
     for name, (shares, table) in axes.items():
         own, grad = np.split(grad, [len(shares)])
@@ -437,8 +433,8 @@ def _swin_v2_backward(
     offsets: Array,
     hidden: Array,
     gates: Array,
-    grads: dict[str, Array],
-) -> dict[str, Array]:
+    grads: Arrays,
+) -> Arrays:
     w1, b1, w2 = network
     grad = 16 * gates * (1 - gates) * grads["rel_bias"].T  # (R, H)
     at_hidden = grad @ w2.astype(np.float64) * (hidden > 0)
@@ -510,8 +506,6 @@ def rope_vit(freqs: ArrayLike, coordinates: ArrayLike) -> Recipe:
     return Recipe(keywords, partial(_rope_vit_backward, omega, where))
 
 
-def _rope_vit_backward(
-    omega: Array, where: Array, grads: dict[str, Array]
-) -> dict[str, Array]:
+def _rope_vit_backward(omega: Array, where: Array, grads: Arrays) -> Arrays:
     each = np.einsum("...la,...hlc->...ahc", where, grads["angles"])
     return {"freqs": like(each.sum(axis=tuple(range(each.ndim - 3))), omega)}

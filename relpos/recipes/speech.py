@@ -26,6 +26,7 @@ from relpos._encodings.absolute import sinusoidal
 from relpos._twins import twin
 from relpos.nn._inputs import join_heads, split_heads
 from relpos.recipes._recipe import (
+    Arrays,
     Keywords,
     Recipe,
     as_length,
@@ -305,8 +306,8 @@ def _summed(weight: Array) -> Array:
 
 
 def _wavlm_backward(
-    gate: tuple[Array, Array, Array, Array], embed: Array, grads: dict[str, Array]
-) -> dict[str, Array]:
+    gate: tuple[Array, Array, Array, Array], embed: Array, grads: Arrays
+) -> Arrays:
     const, weight, bias, hidden = gate
     grad, gates = grads["position_query"], _gates(*gate)
     factor = const[0].astype(np.float64)
@@ -469,9 +470,7 @@ def zipformer(
     return Recipe(keywords, partial(_zipformer_backward, weight, rows))
 
 
-def _zipformer_backward(
-    weight: Array, rows: Array, grads: dict[str, Array]
-) -> dict[str, Array]:
+def _zipformer_backward(weight: Array, rows: Array, grads: Arrays) -> Arrays:
     return {"linear_pos": projected_backward(grads["rel_key"], rows, weight)}
 
 
@@ -655,7 +654,7 @@ class _Layer(NamedTuple):
         }
         return Recipe(keywords, self.backward)
 
-    def backward(self, grads: dict[str, Array]) -> dict[str, Array]:
+    def backward(self, grads: Arrays) -> Arrays:
         q, scale = self.query, self.scale.astype(np.float64)
         sums = (grads["query"] * q).sum(axis=tuple(range(q.ndim - 1)))
         table = 1 / self.divisor * grads["rel_key"]

@@ -18,6 +18,7 @@ from relpos._checks import (
     as_flag,
     as_integers,
     check_memory,
+    check_shape as check_fits,
     like,
     quiet,
     rounded,
@@ -26,6 +27,7 @@ from relpos._checks import (
 from relpos._twins import twin
 from relpos.nn._inputs import check_shape
 from relpos.recipes._recipe import (
+    Arrays,
     Keywords,
     Recipe,
     as_length,
@@ -159,12 +161,7 @@ def umt5(
     >>> recipes.umt5(np.zeros((32, 6)), bidirectional=False)["scale"]
     1.0
     """
-    return t5(
-        weight,
-        num_buckets=num_buckets,
-        bidirectional=bidirectional,
-        max_distance=max_distance,
-    )
+    return t5(**locals())
 
 
 def longt5_local(
@@ -325,7 +322,7 @@ def layoutlmv3(
     return Recipe(keywords, partial(_layoutlmv3_backward, tables, scale))
 
 
-def _places(position_ids: object, bbox: object) -> dict[str, Array]:
+def _places(position_ids: object, bbox: object) -> Arrays:
     """Return the coordinate of every token for each bias, (..., L)."""
     order, box = as_integers("position_ids", position_ids), as_integers("bbox", bbox)
     check_shape("position_ids", order, ("...", "L"))
@@ -337,9 +334,7 @@ def _places(position_ids: object, bbox: object) -> dict[str, Array]:
     return dict(zip(_BIASES, (order, box[..., 0], box[..., 3]), strict=True))
 
 
-def _layoutlmv3_backward(
-    tables: dict[str, Array], scale: float, grads: dict[str, Array]
-) -> dict[str, Array]:
+def _layoutlmv3_backward(tables: Arrays, scale: float, grads: Arrays) -> Arrays:
     widths = [table.shape[1] for table in tables.values()]
     parts = np.split(scale * grads["rel_bias"], np.cumsum(widths)[:-1], axis=1)
     pairs = zip(tables.items(), parts, strict=True)
@@ -445,21 +440,19 @@ def deberta(
     array([5, 5, 4, 3, 2, 1, 0])
     """
     tables = {"rel_key": ("pos_key", pos_key), "rel_query": ("pos_query", pos_query)}
+    wanted = "(2 span, D) or (H, 2 span, D)"
     keywords: Keywords = {
-        keyword: as_table(name, table, "(2 span, D) or (H, 2 span, D)")
+        keyword: as_table(name, table, wanted)
         for keyword, (name, table) in tables.items()
         if table is not None
     }
     if not keywords:
         return {}
-    shape = next(iter(keywords.values())).shape
-    rows = shape[-2]
-    if rows % 2 or not rows or not shape[-1]:
-        name = tables[next(iter(keywords))][0]
-        raise ValueError(
-            f"{name}: got shape {shape}; expected (2 span, D) or (H, 2 span, D), an "
-            "even number of rows and D at least 1"
-        )
+    first = next(iter(keywords))
+    rows, dim = keywords[first].shape[-2:]
+    wanted += ", an even number of rows and D at least 1"
+    fits = rows and rows % 2 == 0 and dim
+    check_fits(tables[first][0], keywords[first], fits, wanted)
     span = reach = rows // 2
     if max_position is not None:
         longest = as_length("max_position", max_position)
@@ -469,7 +462,7 @@ def deberta(
     if max_position is not None:
         bucket = deberta_bucket(distance, bucket_size=span, max_position=longest)
     keywords["buckets"] = np.clip(bucket + span, 0, rows - 1)
-    keywords["scale"] = ((1 + len(tables.keys() & keywords)) * shape[-1]) ** -0.5
+    keywords["scale"] = ((1 + len(tables.keys() & keywords)) * dim) ** -0.5
     return keywords
 
 
@@ -645,8 +638,8 @@ def xlnet_segments(
 
 
 def _segments_backward(
-    parameters: tuple[Array, Array, Array], other: Array, grads: dict[str, Array]
-) -> dict[str, Array]:
+    parameters: tuple[Array, Array, Array], other: Array, grads: Arrays
+) -> Arrays:
     query, segment_embed, bias = parameters
     given = [*map(widened, parameters)]
     kind = np.result_type(np.float32, *given)  # sums in float16 would lose digits

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from operator import getitem
 from typing import Any, NamedTuple
 
 import dask
@@ -20,12 +21,12 @@ from relpos._attention.gradients import (
     check_gradients,
     names_of,
 )
-from relpos._checks import ArrayLike, as_flag, as_floating, rounded_twice
+from relpos._checks import ArrayLike, as_flag, rounded, rounded_twice
 from relpos._settings import choose_num_threads
 from relpos._twins import twin
 from relpos.sharded._plan import (
     Arguments,
-    Axis,
+    Axes,
     Chunks,
     Grid,
     Index,
@@ -36,15 +37,14 @@ from relpos.sharded._plan import (
     number,
     rechunked,
     stand_in,
+    with_shape,
 )
 from relpos.sharded._tasks import (
     KEPT,
     WRITTEN,
     add,
-    deliver,
     differentiate,
     join,
-    pick,
     solve,
     sum_repeated,
 )
@@ -53,6 +53,8 @@ __all__ = ["ShardedContext"]
 
 Key = tuple[Any, ...]
 Layer = dict[Key, Any]
+#: Blocks and the keys of their tasks, None for those without.
+Parts = list[tuple[Index, Key | None]]
 
 #: Words of types in documentation of functions on arrays, and those on dask arrays.
 LAZY = {"array_like": "dask array or array_like", "ndarray": "dask array"}
@@ -69,7 +71,9 @@ def attend(call: Arguments) -> Any:
     kept = {name: _result(plan, blocks, name) for name in KEPT}
     out, dtype = kept["out"], plan.problem.out_dtype
     if dtype != plan.problem.dtype:
-        out = out.map_blocks(deliver, dtype, dtype=dtype, meta=np.empty((), dtype))
+        out = out.map_blocks(
+            rounded, dtype, token="deliver", dtype=dtype, meta=np.empty((), dtype)
+        )
     if not any(flags):
         return out
     lse = kept["lse"] if flags[0] else None
@@ -98,7 +102,7 @@ def _result(plan: Plan, blocks: _Tasks, what: str) -> Any:
     name, grid, sizes = f"relpos-{what}-{plan.token}", plan.grid, plan.problem.sizes
     columns = {"out": (sizes.Dv,), "weights": (sizes.Lk,)}.get(what, ())
     layer: Layer = {
-        (name, *block, *(0 for _ in columns)): (pick, (blocks.home, *block), what)
+        (name, *block, *(0 for _ in columns)): (getitem, (blocks.home, *block), what)
         for block in (tuple(index.values()) for index in grid.blocks(*grid.rows))
     }
     chunks = *(grid.chunks[axis] for axis in grid.rows), *((n,) for n in columns)
@@ -194,9 +198,7 @@ class ShardedContext:
         kind: type[Any] = FireAttentionGradients if fire else AttentionGradients
         names = names_of(wrt, plan.problem.inputs, kind._fields)
         given = [
-            value
-            if value is None or isinstance(value, da.Array)
-            else as_floating(name, value)
+            None if value is None else with_shape(name, value)
             for name, value in (("grad_out", grad_out), ("grad_lse", grad_lse))
         ]
         self._check(given)
@@ -219,10 +221,10 @@ class ShardedContext:
 
     def _blocks(
         self, plan: Plan, given: list[Any], names: tuple[str, ...]
-    ) -> tuple[_Tasks, list[tuple[Index, Key | None]]]:
+    ) -> tuple[_Tasks, Parts]:
         """Make one task for each block that has one, and list their keys by block."""
         grid, rows = plan.grid, [self._kept[name] for name in KEPT]
-        axes: list[tuple[Axis | None, ...]] = [(*grid.rows, None), *[grid.rows] * 3]
+        axes: list[Axes] = [(*grid.rows, None), *[grid.rows] * 3]
         grads = [
             None if array is None else rechunked(array, row.chunks)
             for array, row in zip(given, rows, strict=False)
@@ -231,7 +233,7 @@ class ShardedContext:
         name = f"relpos-backward-{token}"
         layer: Layer = {}
         shared = plan.shared
-        parts: list[tuple[Index, Key | None]] = []
+        parts: Parts = []
         for index in grid.blocks():
             key = (name, *index.values()) if plan.sees(index) else None
             if key is not None:
@@ -249,9 +251,7 @@ class ShardedContext:
         needs = [shared, *plan.arrays, *rows, *(x for x in grads if x is not None)]
         return _tasks_of(name, layer, needs), parts
 
-    def _gradient(
-        self, name: str, blocks: _Tasks, parts: list[tuple[Index, Key | None]]
-    ) -> Any:
+    def _gradient(self, name: str, blocks: _Tasks, parts: Parts) -> Any:
         """Sum the gradients of one input over the blocks."""
         problem, grid = self._plan.problem, self._plan.grid
         given, batch = problem.inputs[name], problem.batch
@@ -268,8 +268,7 @@ class ShardedContext:
         title = f"relpos-grad-{name}-{blocks.home.rpartition('-')[2]}"
         home = f"{title}-parts"
         picks = [(index, key and (home, *key[1:])) for index, key in parts]
-        pairs = zip(picks, parts, strict=True)
-        layer = {own: (pick, key, name) for (_, own), (_, key) in pairs if own}
+        layer = {(home, *key[1:]): (getitem, key, name) for _, key in parts if key}
         below = blocks.then(home, layer)
         axes = axes_of(name, shape, len(batch))
         whole = problem.dtype if repeated else dtype
@@ -343,8 +342,8 @@ def _tasks_of(name: str, layer: Layer, arrays: Sequence[Any]) -> _Tasks:
 def _total(
     name: str,
     blocks: _Tasks,
-    parts: Sequence[tuple[Index, Key | None]],
-    axes: tuple[Axis | None, ...],
+    parts: Parts,
+    axes: Axes,
     shape: tuple[int, ...],
     grid: Grid,
     dtype: np.dtype[Any],
@@ -377,8 +376,6 @@ def _total(
     return blocks.array(name, layer, chunks, dtype)
 
 
-def _chunk_keys(
-    arrays: Sequence[Any], axes: Sequence[tuple[Axis | None, ...]], index: Index
-) -> list[Key]:
+def _chunk_keys(arrays: list[Any], axes: list[Axes], index: Index) -> list[Key]:
     pairs = zip(arrays, axes, strict=True)
     return [key_of(array, cut, index) for array, cut in pairs]

@@ -20,13 +20,15 @@ from relpos._attention.edges import GRAPH
 from relpos._attention.fire_network import NAMES
 from relpos._attention.operands import LABELS, OPERANDS, ROWS, Sizes
 from relpos._attention.problem import UNBOUNDED, Part, Problem, look_at_mask, prepare
-from relpos._checks import Array, as_flag
+from relpos._checks import Array, as_flag, as_floating
 from relpos._settings import choose_num_threads
 from relpos._undo import whole
 from relpos.sharded._tasks import PLACED, Place, Recipe
 
 #: An axis of the grid: a batch axis by its number, or H, q, k as in `Operand`.
 Axis = int | str
+#: Those of an array, None where it is not cut.
+Axes = tuple[Axis | None, ...]
 Chunks = tuple[int, ...]
 #: A block of the grid: the number of its chunk on each axis.
 Index = dict[Axis, int]
@@ -67,7 +69,7 @@ class Grid(NamedTuple):
         return begin, begin + self.chunks[axis][number]
 
 
-def axes_of(name: str, shape: tuple[int, ...], batch: int) -> tuple[Axis | None, ...]:
+def axes_of(name: str, shape: tuple[int, ...], batch: int) -> Axes:
     """Return the axis of the grid that cuts each axis of an argument, None for none."""
     if name in NAMES:  # outputs of FIRE's network are heads
         return ("H" if name in ("w2", "b2") else None, None)[: len(shape)]
@@ -88,7 +90,7 @@ def number(axis: Axis | None, index: Index) -> int:
     return index["H" if axis == "K" else axis]
 
 
-def key_of(array: Any, axes: tuple[Axis | None, ...], index: Index) -> tuple[Any, ...]:
+def key_of(array: Any, axes: Axes, index: Index) -> tuple[Any, ...]:
     return (array.name, *(number(axis, index) for axis in axes))
 
 
@@ -132,6 +134,14 @@ def refuse_unknown(name: str, array: Any) -> None:
             f"{name}: shape {array.shape} is not known; expected known chunks (call "
             "compute_chunk_sizes() on it)"
         )
+
+
+def with_shape(name: str, value: Any) -> Any:
+    """Return a dask array of known shape, or a floating-point array."""
+    if not isinstance(value, da.Array):
+        return as_floating(name, value)
+    refuse_unknown(name, value)
+    return value
 
 
 # ---- which blocks have a task --------------------------------------------------------
@@ -269,7 +279,7 @@ class Plan(NamedTuple):
     check: Arguments  # arrays that these are checked with, in memory, or their forms
     grid: Grid
     arrays: list[Any]  # dask arrays, cut as the grid is
-    axes: list[tuple[Axis | None, ...]]  # theirs
+    axes: list[Axes]  # theirs
     visible: Array  # (*batch, q, k): the blocks that have a task
     last: Array  # (q,): the block of keys that has the sinks
 

@@ -18,7 +18,7 @@ from relpos._attention.schemes import (
 from relpos._checks import as_floating
 from relpos._twins import twin
 from relpos.sharded._context import LAZY, attend
-from relpos.sharded._plan import refuse_unknown
+from relpos.sharded._plan import with_shape
 
 __all__ = ["attention", "fire_attention", "graph_attention"]
 __all__ += ["relative_global_attention", "shaw_attention", "transformer_xl_attention"]
@@ -169,7 +169,7 @@ def relative_global_attention(
     >>> relpos.sharded.relative_global_attention(x, x, x, table).sum().compute()
     np.float64(4.0)
     """
-    table = _with_shape("rel_key", rel_key)
+    table = with_shape("rel_key", rel_key)
     settings = relative_global_settings(table, keywords)
     return attention(query, key, value, rel_key=table, **settings)
 
@@ -199,8 +199,8 @@ def transformer_xl_attention(
     array([[[1.],
             [1.]]])
     """
-    query, key = _with_shape("query", query), _with_shape("key", key)
-    table = _with_shape("rel_key", rel_key)
+    query, key = with_shape("query", query), with_shape("key", key)
+    table = with_shape("rel_key", rel_key)
     settings = transformer_xl_settings(query, key, table, keywords)
     settings |= {"pos_bias_u": pos_bias_u, "pos_bias_v": pos_bias_v}
     return attention(query, key, value, rel_key=table, **settings)
@@ -315,10 +315,3 @@ def graph_attention(
     """
     given = DEFAULTS | locals()
     return attend(given | {"edge_labels": labels, "labels": None})
-
-
-def _with_shape(name: str, value: Any) -> Any:
-    if not isinstance(value, da.Array):
-        return as_floating(name, value)
-    refuse_unknown(name, value)
-    return value

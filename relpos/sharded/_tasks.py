@@ -12,7 +12,7 @@ from relpos._attention.fire_network import NAMES
 from relpos._attention.functional import backward, forward, merge_attention
 from relpos._attention.operands import READ_SHORT, ROWS, Call
 from relpos._attention.problem import Part
-from relpos._checks import Array, is_floating, native, quiet, rounded, rounded_twice
+from relpos._checks import Array, is_floating, native, quiet, rounded_twice
 
 #: Results of a block of the forward from which the backward starts, by row.
 KEPT = ("out", "lse", "row_max", "row_sum")
@@ -165,14 +165,6 @@ def _scaled(part: dict[str, Array], lse: Array) -> Array:
 @quiet
 def add(a: Array, b: Array) -> Array:
     return np.add(a, b, dtype=np.float64)
-
-
-def pick(found: dict[str, Array], name: str) -> Array:
-    return found[name]
-
-
-def deliver(array: Array, dtype: np.dtype[Any]) -> Array:
-    return rounded(array, dtype)
 
 
 @quiet
