@@ -79,11 +79,8 @@ def forget_peak() -> bool:
     """
     try:
         ctypes.CDLL(None).malloc_trim(0)
-    except AttributeError:
-        return False
-    try:
         Path("/proc/self/clear_refs").write_text("5")
-    except OSError:
+    except (AttributeError, OSError):
         return False
     return True
 

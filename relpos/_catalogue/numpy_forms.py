@@ -53,8 +53,7 @@ def sinks(query: Array, key: Array, value: Array, sinks: Array) -> Array:
     s = scores(query, key)
     column = np.broadcast_to(sinks[:, None, None], (*s.shape[:-1], 1))
     p = softmax(np.concatenate([s, column], axis=-1), is_causal=False)
-    out: Array = p[..., :-1] @ value
-    return out
+    return np.asarray(p[..., :-1] @ value)
 
 
 def softcap(query: Array, key: Array, value: Array, cap: float = 50.0) -> Array:
@@ -72,25 +71,23 @@ def forgetting(query: Array, key: Array, value: Array, log_decay: Array) -> Arra
     return attention(query, key, value, bias, is_causal=True)
 
 
-def rotary(x: Array) -> Array:
+def rotated(x: Array) -> Array:
     """Rotate halves of the columns; phases have the dtype of x, as programs do."""
     length, dim = x.shape[-2:]
     frequency = 10000.0 ** (-np.arange(0, dim, 2, dtype=x.dtype) / dim)
     phase = np.arange(length, dtype=x.dtype)[:, None] * frequency.astype(x.dtype)
     phase = np.concatenate([phase, phase], axis=-1)
     a, b = np.split(x, 2, axis=-1)
-    rotated: Array = x * np.cos(phase) + np.concatenate([-b, a], -1) * np.sin(phase)
-    return rotated
+    return np.asarray(x * np.cos(phase) + np.concatenate([-b, a], -1) * np.sin(phase))
 
 
-def rotary_attention(query: Array, key: Array, value: Array) -> Array:
-    return attention(rotary(query), rotary(key), value)
+def rotary(query: Array, key: Array, value: Array) -> Array:
+    return attention(rotated(query), rotated(key), value)
 
 
 def distances(length: int, k: int) -> Array:
     r = np.arange(length)[None, :] - np.arange(length)[:, None]
-    row: Array = np.clip(r, -k, k) + k
-    return row
+    return np.asarray(np.clip(r, -k, k) + k)
 
 
 def shaw_attention(
@@ -174,8 +171,7 @@ def rel_bias(query: Array, key: Array, value: Array, rel_bias: Array) -> Array:
 
 def steps_apart(query: Array) -> Array:
     i = np.arange(query.shape[-2], dtype=query.dtype)
-    apart: Array = np.abs(i[None, :] - i[:, None])
-    return apart
+    return np.asarray(np.abs(i[None, :] - i[:, None]))
 
 
 def alibi(query: Array, key: Array, value: Array, slopes: Array) -> Array:
@@ -260,8 +256,7 @@ def index_encoding(length: int, dim: int, dtype: Any) -> Array:
 
 
 def normalized_index_encoding(length: int, dim: int, dtype: Any) -> Array:
-    row: Array = index_encoding(length, dim, dtype) / dtype(max(length - 1, 1))
-    return row
+    return np.asarray(index_encoding(length, dim, dtype) / dtype(max(length - 1, 1)))
 
 
 def learned(table: Array, positions: Array) -> Array:
@@ -295,14 +290,13 @@ def graph_attention(
     first = indptr[:-1]
     keys = key[:, indices] + rel_key[labels]
     s = np.einsum("hed,hed->he", query[:, of_edge], keys)
-    s *= np.asarray(query.shape[-1] ** -0.5, dtype=s.dtype)
+    s *= root(query)
     s -= np.maximum.reduceat(s, first, axis=1)[:, of_edge]
     np.exp(s, out=s)
     s /= np.add.reduceat(s, first, axis=1)[:, of_edge]
     values = value[:, indices] + rel_value[labels]
     values *= s[..., None]
-    out: Array = np.add.reduceat(values, first, axis=1)
-    return out
+    return np.asarray(np.add.reduceat(values, first, axis=1))
 
 
 def conv_encoding(x: Array, weight: Array, bias: Array, grid: tuple[int, int]) -> Array:

@@ -25,6 +25,7 @@ Inputs = dict[str, Any]
 Named = Mapping[str, Array]  # gradients by the names of the inputs
 Limits = dict[Any, float]
 
+TOKENS = ("query", "key", "value")
 CLIP = 16  # Shaw's k of the base model
 #: Operands with something for each head, or each head and token.
 NO_TABLES = {"sinks", "log_decay", "position_query"}
@@ -83,38 +84,26 @@ def draw(rng: np.random.Generator, dtype: Any, *shape: int) -> Array:
     return rng.standard_normal(shape).astype(dtype)
 
 
-def heads_of(
-    *tables: str, rows: Callable[[int], int] = lambda length: 0
-) -> Callable[..., Inputs]:
-    """Return a maker of tokens (H, L, D) and tables of rows(L) rows for all heads."""
-
-    def inputs(dtype: Any, heads: int, length: int, dim: int) -> Inputs:
-        rng = np.random.default_rng(length)
-        names = ("query", "key", "value")
-        made = {name: draw(rng, dtype, heads, length, dim) for name in names}
-        for name in tables:
-            shape: tuple[int, ...] = (rows(length), dim)
-            if name.startswith("pos_bias"):
-                shape = (dim,)
-            elif name == "rel_bias":
-                shape = (heads, rows(length))
-            made[name] = draw(rng, dtype, *shape)
-        return made
-
-    return inputs
+def tokens_of(
+    dtype: Any, heads: int, length: int, dim: int, **shapes: tuple[int, ...]
+) -> Inputs:
+    """Make tokens (H, L, D), and arrays of the given shapes."""
+    rng = np.random.default_rng(length)
+    shapes = dict.fromkeys(TOKENS, (heads, length, dim)) | shapes
+    return {name: draw(rng, dtype, *shape) for name, shape in shapes.items()}
 
 
 def arguments_of(scheme: str, is_causal: bool = False) -> Callable[..., Inputs]:
     """Return a maker of tokens and the operands of a scheme that is one call."""
     known = scheme_called(scheme)
     own = {*NO_TABLES, *(["rel_key"] if known.own_width else [])}
-    tables = [name for name in known.operands if name not in own]
-    of_tables = heads_of(*tables, rows=lambda n: known.rows(n, n, CLIP, is_causal))
 
     def inputs(dtype: Any, heads: int, length: int, dim: int) -> Inputs:
-        made = of_tables(dtype, heads, length, dim)
-        rng = np.random.default_rng(dim)
         shapes = known.shapes(heads, length, length, dim, CLIP, is_causal)
+        shared = {n: (dim,) for n in shapes if n.startswith("pos_bias")}
+        tables = {n: shape for n, shape in shapes.items() if n not in own} | shared
+        made = tokens_of(dtype, heads, length, dim, **tables)
+        rng = np.random.default_rng(dim)
         for name in sorted(own & shapes.keys()):
             made[name] = draw(rng, dtype, *shapes[name])
         return made
@@ -122,13 +111,11 @@ def arguments_of(scheme: str, is_causal: bool = False) -> Callable[..., Inputs]:
     return inputs
 
 
-def encoding_of(count: str = "length", **options: Any) -> Callable[..., Inputs]:
-    """Return a maker of the sizes of an encoding: positions, and a model's width."""
-
-    def inputs(dtype: Any, heads: int, length: int, dim: int) -> Inputs:
-        return {count: length, "dim": heads * dim, "dtype": dtype, **options}
-
-    return inputs
+def sizes_of(
+    dtype: Any, heads: int, length: int, dim: int, count: str = "length", **options: Any
+) -> Inputs:
+    """Return the sizes of an encoding: positions, and a model's width."""
+    return {count: length, "dim": heads * dim, "dtype": dtype, **options}
 
 
 def rows_of(dtype: Any, heads: int, length: int, dim: int) -> Inputs:
@@ -150,15 +137,15 @@ def of_attention(
     `settings` makes of the inputs the settings of `function` that attention has not.
     """
 
-    def backward(grad_out: Array, **inputs: Any) -> Named:
-        context = function(**inputs, return_context=True).context
-        return present(context.backward(grad_out))
-
     def wanted(grad_out: Array, **inputs: Any) -> Named:
         given = {**inputs, **settings(inputs)}
         return present(reference.attention_backward(grad_out, **given))
 
-    return Gradients(backward, wanted)
+    return Gradients(partial(from_context, function), wanted)
+
+
+def from_context(function: Any, grad_out: Array, **inputs: Any) -> Named:
+    return present(function(**inputs, return_context=True).context.backward(grad_out))
 
 
 def present(gradients: Any) -> Named:
@@ -291,8 +278,7 @@ def attention_backward(module: Any, grad_out: Array, **inputs: Any) -> Named:
     """Return the gradients of all inputs of one call, by relpos or its definitions."""
     if module is reference:
         return present(reference.attention_backward(grad_out, **inputs))
-    result: Any = relpos.attention(**inputs, return_context=True)
-    return present(result.context.backward(grad_out))
+    return from_context(relpos.attention, grad_out, **inputs)
 
 
 def both(function: Callable[..., Any]) -> tuple[Any, Any]:
@@ -304,14 +290,14 @@ def composed(
     scheme: str,
     title: str,
     inputs: Callable[..., Inputs],
-    in_numpy: Any,
     call: Callable[..., Any],
     backward: Callable[..., Named],
 ) -> Row:
     """Make a row of `call` and `backward`, whose first argument is the module."""
     ours, theirs = both(call)
     gradients = Gradients(*both(backward))
-    return Row(scheme, title, inputs, ours, in_numpy, theirs, gradients=gradients)
+    form = getattr(numpy_forms, scheme)
+    return Row(scheme, title, inputs, ours, form, theirs, gradients=gradients)
 
 
 PLAIN = scheme_called("attention")
@@ -321,17 +307,17 @@ FIRST: dict[str, list[Row]] = {
         called(
             "sinusoidal",
             f"sinusoidal, {layout}",
-            encoding_of("positions", layout=layout),
+            partial(sizes_of, count="positions", layout=layout),
             limits=ROUNDING,
         )
         for layout in ("interleaved", "concat")
     ],
     "naive": [
-        called("index_encoding", "naive: index", encoding_of(), limits=EXACT),
+        called("index_encoding", "naive: index", sizes_of, limits=EXACT),
         called(
             "normalized_index_encoding",
             "naive: normalized index",
-            encoding_of(),
+            sizes_of,
             limits=ROUNDING,
         ),
     ],
@@ -348,16 +334,7 @@ FIRST: dict[str, list[Row]] = {
         one_call(PLAIN, "NoPE (no positions)"),
         one_call(PLAIN, "NoPE, causal", CAUSAL, is_causal=True),
     ],
-    "rotary": [
-        composed(
-            "rotary",
-            "RoPE",
-            heads_of(),
-            numpy_forms.rotary_attention,
-            rotary,
-            rotary_backward,
-        )
-    ],
+    "rotary": [composed("rotary", "RoPE", tokens_of, rotary, rotary_backward)],
     "relative_global_attention": [
         called(
             "relative_global_attention",
@@ -372,20 +349,18 @@ FIRST: dict[str, list[Row]] = {
 # ---- biases and tables of parameters -------------------------------------------------
 
 
-def with_parameters(**shapes: str) -> Callable[..., Inputs]:
-    """Return a maker of tokens and parameters; "H" is a positive number a head."""
-
-    def inputs(dtype: Any, heads: int, length: int, dim: int) -> Inputs:
-        rng = np.random.default_rng(heads)
-        made = {
-            "H": lambda: rng.random(heads),
-            "buckets x H": lambda: rng.standard_normal((BUCKETS, heads)),
-            "buckets x D": lambda: rng.standard_normal((BUCKETS, dim)),
-        }
-        parameters = {n: made[shape]().astype(dtype) for n, shape in shapes.items()}
-        return heads_of()(dtype, heads, length, dim) | parameters
-
-    return inputs
+def parameters_of(
+    dtype: Any, heads: int, length: int, dim: int, **shapes: str
+) -> Inputs:
+    """Make tokens and parameters; "H" is a positive number a head."""
+    rng = np.random.default_rng(heads)
+    made = {
+        "H": lambda: rng.random(heads),
+        "buckets x H": lambda: rng.standard_normal((BUCKETS, heads)),
+        "buckets x D": lambda: rng.standard_normal((BUCKETS, dim)),
+    }
+    parameters = {name: made[shape]() for name, shape in shapes.items()}
+    return tokens_of(dtype, heads, length, dim) | cast(parameters, dtype)
 
 
 def bias_row(scheme: str, title: str, **shapes: str) -> Row:
@@ -395,17 +370,13 @@ def bias_row(scheme: str, title: str, **shapes: str) -> Row:
     """
     name = f"{scheme}_bias"
 
-    def call(
-        module: Any, query: Array, key: Array, value: Array, **parameters: Array
-    ) -> Any:
-        bias = getattr(module, name)(*parameters.values(), key.shape[-2])
+    def call(module: Any, query: Array, key: Array, value: Array, **own: Array) -> Any:
+        bias = getattr(module, name)(*own.values(), key.shape[-2])
         return module.attention(query, key, value, rel_bias=bias)
 
-    def backward(
-        module: Any, grad_out: Array, query: Array, key: Array, value: Array, **own: Any
-    ) -> Named:
-        bias = getattr(module, name)(*own.values(), key.shape[-2])
-        tokens = {"query": query, "key": key, "value": value}
+    def backward(module: Any, grad_out: Array, **own: Any) -> Named:
+        tokens = {name: own.pop(name) for name in TOKENS}
+        bias = getattr(module, name)(*own.values(), tokens["key"].shape[-2])
         found = dict(attention_backward(module, grad_out, **tokens, rel_bias=bias))
         given = {"alibi": (), "t5": (len(own.get("weight", ())),)}
         fold = getattr(module, f"{name}_backward")
@@ -413,8 +384,7 @@ def bias_row(scheme: str, title: str, **shapes: str) -> Row:
         parts = folded if isinstance(folded, tuple) else (folded,)
         return found | dict(zip(own, parts, strict=True))
 
-    form = getattr(numpy_forms, scheme)
-    return composed(scheme, title, with_parameters(**shapes), form, call, backward)
+    return composed(scheme, title, partial(parameters_of, **shapes), call, backward)
 
 
 DEBERTA = {"pos_key": "rel_key", "pos_query": "rel_query"}
@@ -446,8 +416,7 @@ def fire_inputs(dtype: Any, heads: int, length: int, dim: int) -> Inputs:
         "c": np.array(0.1),
         "threshold": np.array(length / 4 + 0.5),
     }
-    parameters = {name: x.astype(dtype) for name, x in made.items()}
-    return heads_of()(dtype, heads, length, dim) | parameters
+    return tokens_of(dtype, heads, length, dim) | cast(made, dtype)
 
 
 def fire_backward(module: Any, grad_out: Array, **given: Any) -> Named:
@@ -456,10 +425,9 @@ def fire_backward(module: Any, grad_out: Array, **given: Any) -> Named:
     b2 moves all scores of a row: its gradient is a rounding error.
     """
     if module is relpos:
-        result: Any = relpos.fire_attention(**given, return_context=True)
-        found = present(result.context.backward(grad_out))
+        found = from_context(relpos.fire_attention, grad_out, **given)
     else:
-        tokens = {name: given.pop(name) for name in ("query", "key", "value")}
+        tokens = {name: given.pop(name) for name in TOKENS}
         bias = reference.fire_bias(**given, query_length=tokens["query"].shape[-2])
         wanted = reference.attention_backward(grad_out, **tokens, attn_mask=bias)
         assert wanted.attn_mask is not None
@@ -482,12 +450,12 @@ def two_axes(dtype: Any, heads: int, length: int, dim: int) -> Inputs:
     rng = np.random.default_rng(length)
     sides = grid_of(length)
     height, width = (draw(rng, dtype, 2 * side - 1, dim) for side in sides)
-    return heads_of()(dtype, heads, length, dim) | recipes.sam(height, width, sides)
+    return tokens_of(dtype, heads, length, dim) | recipes.sam(height, width, sides)
 
 
 def graph_of(dtype: Any, heads: int, length: int, dim: int) -> Inputs:
     """Make a graph: each token sees itself and others at random, none twice."""
-    tables = heads_of("rel_key", "rel_value", rows=lambda length: LABELS)
+    tables = dict.fromkeys(("rel_key", "rel_value"), (LABELS, dim))
     rng = np.random.default_rng(length)
     keys = [
         np.append(rng.choice(length, min(DEGREE, length - 1), replace=False), i)
@@ -496,7 +464,7 @@ def graph_of(dtype: Any, heads: int, length: int, dim: int) -> Inputs:
     keys = [np.unique(row) for row in keys]
     indptr = np.concatenate([[0], np.cumsum([row.size for row in keys])])
     return {
-        **tables(dtype, heads, length, dim),
+        **tokens_of(dtype, heads, length, dim, **tables),
         "indptr": indptr,
         "indices": np.concatenate(keys),
         "labels": rng.integers(0, LABELS, indptr[-1]),
@@ -550,8 +518,7 @@ LAST = [
     composed(
         "deberta",
         f"DeBERTa, {BUCKETS} rows",
-        with_parameters(pos_key="buckets x D", pos_query="buckets x D"),
-        numpy_forms.deberta,
+        partial(parameters_of, pos_key="buckets x D", pos_query="buckets x D"),
         deberta,
         deberta_backward,
     ),

@@ -28,6 +28,7 @@ from relpos.plot.panel import (
     Panel,
     as_mapping,
     as_reals,
+    as_result,
     as_shaped,
     axes_of,
     check_limits,
@@ -419,14 +420,12 @@ def plan_bars(
     >>> [label.get_text() for label in ax.get_yticklabels()]
     ['L x L x d', 'L x L', 'L x R', 'relpos']
     """
-    if not isinstance(plan, Plan):
-        reject_foreign("plan", plan)
-        raise TypeError(f"plan: got {kind_of(plan)}; expected what relpos.plan returns")
+    forms = as_result("plan", plan, Plan, "plan").formulations
     chosen = as_choice("quantity", quantity, _QUANTITIES)
     look = look_of(**options)
     check_limits(look.limits, above=0.0)
-    names = [form.name for form in plan.formulations]
-    sizes = [getattr(form, chosen) for form in plan.formulations]
+    names = [form.name for form in forms]
+    sizes = [getattr(form, chosen) for form in forms]
     other, own = colours_of(2, look)
     ax = axes_of(look)
     colours = [*[other] * (len(names) - 1), own]

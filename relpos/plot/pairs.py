@@ -392,15 +392,11 @@ def relative_position_map(
     ax = heat_map(array, own, cmap="PuOr")
     for i, j in np.argwhere(_clipped(numbers)).tolist() if marked else ():
         frame(ax, i, j, hatch="..", fill=False, edgecolor=(0.5, 0.5, 0.5, 0.6))
-    texts = numbers.astype(str).astype(object)
-    if max(array.shape) > MOST_NUMBERS:  # more of them cannot be read
-        kept = np.full(array.shape, "", object)
-        for i, j in framed:
-            kept[i, j] = texts[i, j]
-        texts = kept
-    write_numbers(ax, texts)
+    shown = np.full(array.shape, max(array.shape) <= MOST_NUMBERS)
     for i, j in framed:
+        shown[i, j] = True  # of more than MOST_NUMBERS, these alone can be read
         frame(ax, i, j, fill=False, edgecolor="black", linewidth=2.5)
+    write_numbers(ax, np.where(shown, numbers.astype(str), ""))
     return name_pairs(ax, places)
 
 

@@ -76,7 +76,7 @@ class PairOptions(Options, total=False):
 
 
 class FigureOptions(Colours, total=False):
-    """Those of several panels."""
+    """Keywords of several panels in a figure."""
 
     figure: Figure | None
 
@@ -294,6 +294,14 @@ def as_mapping(name: str, given: object, wanted: str) -> Mapping[str, Any]:
     if not given:
         raise ValueError(f"{name}: got an empty mapping; expected something to draw")
     return given
+
+
+def as_result(name: str, value: object, kind: type[Any], maker: str) -> Any:
+    if not isinstance(value, kind):
+        reject_foreign(name, value)
+        wanted = f"what relpos.{maker} returns"
+        raise TypeError(f"{name}: got {kind_of(value)}; expected {wanted}")
+    return value
 
 
 def as_tokens(name: str, tokens: Tokens | None, count: int) -> list[str] | None:

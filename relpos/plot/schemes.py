@@ -16,8 +16,6 @@ from relpos._checks import (
     as_int,
     as_integers,
     check_shape,
-    kind_of,
-    reject_foreign,
 )
 from relpos._encodings.audit import EncodingAudit, Finding
 from relpos._encodings.rotary_scaling import rotary_frequencies
@@ -33,6 +31,7 @@ from relpos.plot.panel import (
     Tokens,
     as_mapping,
     as_reals,
+    as_result,
     as_shaped,
     as_tokens,
     axes_of,
@@ -255,14 +254,10 @@ def _audits(given: object) -> dict[str, EncodingAudit]:
     if isinstance(given, EncodingAudit):
         return {"": given}
     found = as_mapping("audits", given, "of names to audits, or one")
-    for name, one in found.items():
-        if not isinstance(one, EncodingAudit):
-            reject_foreign(f"audits[{name!r}]", one)
-            raise TypeError(
-                f"audits[{name!r}]: got {kind_of(one)}; expected what "
-                "relpos.audit_encoding returns"
-            )
-    return {str(name): one for name, one in found.items()}
+    return {
+        str(n): as_result(f"audits[{n!r}]", one, EncodingAudit, "audit_encoding")
+        for n, one in found.items()
+    }
 
 
 def _cell(finding: Finding) -> str:
