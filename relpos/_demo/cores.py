@@ -8,6 +8,7 @@ that rotate them were recorded after the rotation.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -20,6 +21,9 @@ from relpos._catalogue.rows import Array, Named, present
 Case = dict[str, Any]
 Keywords = Callable[[Case], Mapping[str, Any]]
 SHARED = {name: name for name in ("query", "key", "value", "position_query", "x")}
+SHARED["attn_mask"] = "allowed"
+#: Biases that are stored as (bucket, head).
+BY_BUCKET = ("weight", "relative_attention_bias")
 
 
 class Core(NamedTuple):
@@ -39,9 +43,7 @@ class Core(NamedTuple):
 
     def call(self, case: Case) -> tuple[Callable[..., Any], dict[str, Any]]:
         """Return the function and its keywords: those of every case, then its own."""
-        shared = SHARED | ({} if "x" in case else {"attn_mask": "allowed"})
-        given = {name: case.get(stored) for name, stored in shared.items()}
-        given = {name: x for name, x in given.items() if x is not None}
+        given = {name: case[own] for name, own in SHARED.items() if own in case}
         return self.function, {**given, **self.keywords(case)}
 
     def backward(self, result: Any, case: Case) -> dict[str, Array]:
@@ -50,6 +52,7 @@ class Core(NamedTuple):
         keywords = self.keywords(case)
         if isinstance(keywords, recipes.Recipe):
             found.update(keywords.backward(found))
+        found.update({n: found["rel_bias"].T for n in BY_BUCKET if n in case})
         if self.gradients:
             found.update(self.gradients(found, case))
         return found
@@ -57,11 +60,6 @@ class Core(NamedTuple):
 
 def of(case: Case, *names: str, **more: Any) -> dict[str, Any]:
     return {**{name: case[name] for name in names}, **more}
-
-
-def by_bucket(name: str) -> Callable[[Named, Case], Named]:
-    """Return a conversion: the gradient of a bias as (bucket, head)."""
-    return lambda found, case: {name: found["rel_bias"].T}
 
 
 def transformer_xl(case: Case) -> dict[str, Any]:
@@ -93,10 +91,7 @@ def bert_gradients(found: Named, case: Case) -> Named:
 
 def rotate(x: Array, return_context: bool, **keywords: Any) -> Any:
     """Return `apply_rotary` as a result that has `out` and `context.backward`."""
-
-    def backward(grad_out: Array) -> relpos.RotaryGradients:
-        return relpos.apply_rotary_backward(grad_out, x, **keywords)
-
+    backward = partial(relpos.apply_rotary_backward, x=x, **keywords)
     context = SimpleNamespace(backward=backward)
     return SimpleNamespace(out=relpos.apply_rotary(x, **keywords), context=context)
 
@@ -191,10 +186,6 @@ def width(case: Case) -> int:
     return int(case["query"].shape[-1])
 
 
-def integer(name: str) -> Callable[[Case], int]:
-    return lambda case: int(case[name])
-
-
 def packed(case: Case) -> dict[str, Any]:
     """Return the range of keys of each document; positions start again with each."""
     ranges = relpos.segment_ranges(np.cumsum(case["position_ids"] == 0, axis=-1))
@@ -247,8 +238,6 @@ def swin_v2_gradients(found: Named, case: Case) -> Named:
 XL = Core(transformer_xl, function=relpos.transformer_xl_attention)
 MUSIC = Core(lambda c: of(c, "rel_key"), function=relpos.relative_global_attention)
 TIED = Core(shaw_tied, function=relpos.shaw_attention)
-BUCKETS = by_bucket("relative_attention_bias")
-BY_WEIGHT = by_bucket("weight")
 GATE = [f"gru_rel_pos_{name}" for name in ("const", "linear_weight", "linear_bias")]
 
 #: In the order of the report.
@@ -262,25 +251,19 @@ CORES = {
     "shaw_tied_wide": TIED,
     "conformer": XL,
     "conformer_cache": XL,
-    "t5_encoder": Core(t5, BUCKETS),
+    "t5_encoder": Core(t5),
     "t5_decoder": Core(t5),
     "bert_relative_key": recipe(recipes.bert, "distance_embedding"),
     "bert_relative_key_query": recipe(
         recipes.bert, "distance_embedding", key_query=True, gradients=bert_gradients
     ),
-    "umt5": recipe(recipes.umt5, "weight", gradients=BY_WEIGHT, max_distance=12),
+    "umt5": recipe(recipes.umt5, "weight", max_distance=12),
     "beit": recipe(recipes.beit, "relative_position_bias_table", (3, 3)),
     "parakeet": recipe(recipes.parakeet, "bias_u", "bias_v", "relative_k_proj", length),
-    "recurrent_gemma": recipe(
-        recipes.recurrent_gemma, integer("attention_window_size")
-    ),
+    "recurrent_gemma": recipe(recipes.recurrent_gemma, "attention_window_size"),
     "gpt_oss": recipe(recipes.gpt_oss, "sinks"),
     "forgetting": Core(forgetting),
-    "llama4": Core(
-        lambda c: recipes.llama4(
-            length(c), attention_chunk_size=int(c["attention_chunk_size"])
-        )
-    ),
+    "llama4": recipe(recipes.llama4, length, attention_chunk_size=4),
     "packed": Core(packed),
     "gemma4_rotary": Core(gemma4, function=rotate),
     "qwen3_vl_rotary": Core(sections(4, 2, 2, interleaved=True), function=rotate),
@@ -321,10 +304,8 @@ CORES = {
     "enformer": recipe(
         recipes.enformer, "rel_content_bias", "rel_pos_bias", "to_rel_k", length
     ),
-    "mpnet": recipe(recipes.mpnet, "weight", gradients=BY_WEIGHT),
-    "longt5_local": recipe(
-        recipes.longt5_local, "weight", 3, gradients=BY_WEIGHT, max_distance=6
-    ),
+    "mpnet": recipe(recipes.mpnet, "weight"),
+    "longt5_local": recipe(recipes.longt5_local, "weight", 3, max_distance=6),
     "layoutlmv3": recipe(
         recipes.layoutlmv3,
         *("rel_pos_bias", "rel_pos_x_bias", "rel_pos_y_bias", "position_ids", "bbox"),

@@ -66,12 +66,16 @@ def draw_missing(report: Report) -> int:
         figure.savefig(stream, dpi=120, format="png")
         report.pictures[name] = stream.getvalue()
         if not in_notebook():
-            folder = Path(FOLDER)
-            folder.mkdir(exist_ok=True)
-            path = folder / f"{name}.png"
+            path = path_of(f"{name}.png")
             path.write_bytes(report.pictures[name])
             report.note(f"{path}")
     return sum(x[:4] != b"\x89PNG" for x in report.pictures.values())
+
+
+def path_of(name: str) -> Path:
+    folder = Path(FOLDER)
+    folder.mkdir(exist_ok=True)
+    return folder / name
 
 
 def in_notebook() -> bool:
@@ -129,13 +133,10 @@ def rotary(figure: Figure, same: Any, octaves: Sequence[Any], means: Any) -> Non
 #: The size of each in inches, and what draws it. Its texts are in texts.toml.
 PICTURES: dict[str, tuple[tuple[float, float], Callable[..., Any]]] = {
     "sentences": ((8.4, 4.2), sentences),
-    "skew": ((11.0, 3.0), lambda figure: relpos.plot.skew_steps(5, figure=figure)),
+    "skew": ((11.0, 3.0), lambda fig: relpos.plot.skew_steps(5, figure=fig)),
     "attention": ((7.0, 4.6), attention),
     "layers": ((7.0, 3.4), dots),
-    "fingerprints": (
-        (13.0, 4.8),
-        lambda figure: relpos.plot.fingerprints(figure=figure),
-    ),
+    "fingerprints": ((13.0, 4.8), lambda fig: relpos.plot.fingerprints(figure=fig)),
     "times": ((7.4, 6.4), dots),
     "training": ((9.6, 3.6), losses),
     "rotary": ((6.4, 3.8), rotary),
@@ -276,9 +277,7 @@ def boxed(caption: str, header: Sequence[str], rows: Sequence[Sequence[str]]) ->
 
 
 def write(report: Report) -> Path:
-    folder = Path(FOLDER)
-    folder.mkdir(exist_ok=True)
-    path = folder / "report.html"
+    path = path_of("report.html")
     path.write_text(page(report), encoding="utf-8")
     return path
 

@@ -111,17 +111,11 @@ def skewing(report: Report) -> None:
     past = relative <= 0
     column = np.clip(relative + LENGTH - 1, 0, LENGTH - 1)
     gathered = np.take_along_axis(scores, column, axis=1)
-    report.check(
-        "skewed minus gathered, keys up to the query",
-        gap(skewed[past], gathered[past]),
-        0.0,
-    )
+    what = "skewed minus gathered, keys up to the query"
+    report.check(what, gap(skewed[past], gathered[past]), 0.0)
     i, j = np.nonzero(relative > 1)
-    report.check(
-        "wrapped entries [i, j] are entries [i + 1, j - i - 2] of the input",
-        gap(skewed[i, j], scores[i + 1, j - i - 2]),
-        0.0,
-    )
+    what = "wrapped entries [i, j] are entries [i + 1, j - i - 2] of the input"
+    report.check(what, gap(skewed[i, j], scores[i + 1, j - i - 2]), 0.0)
 
 
 def gap(a: Array, b: Array) -> float:

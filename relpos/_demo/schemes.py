@@ -68,9 +68,7 @@ def speed(report: Report) -> None:
     for row in ROWS:
         report.progress(f"measuring {row.name}")
         measured = {
-            form: measure(row.name, form)
-            for form in forms
-            if getattr(row, form) is not None
+            form: measure(row.name, form) for form in forms if getattr(row, form)
         }
         check_memory(report, row, measured)
         found = [measured.get(form) for form in forms]
@@ -148,9 +146,7 @@ def pytorch(report: Report) -> None:
     shares = np.full((len(names), len(ROWS)), np.nan)
     for at, each in enumerate(found):
         pairs = zip(each.errors, each.limits, strict=True)
-        shares[: len(each.errors), at] = [
-            error / limit if limit else error for error, limit in pairs
-        ]
+        shares[: len(each.errors), at] = [x / most if most else x for x, most in pairs]
     report.picture(
         "pytorch",
         rows=[row.name for row in ROWS],

@@ -516,11 +516,11 @@ def costs_over_length(
             plan_of(batch, heads, n, n, head_dim, scheme=name, **settings)
             for n in places.tolist()
         ]
-        found |= {
-            (name, form): (places, _costs(plans, form, chosen))
-            for form in forms
-            if form in {one.name for one in plans[0].formulations}
-        }
+        costs = [{x.name: getattr(x, chosen) for x in p.formulations} for p in plans]
+        for form in forms:
+            if form in costs[0]:
+                sizes = [each[form] or np.nan for each in costs]
+                found[name, form] = places, np.array(sizes, float)
     if not found:
         raise ValueError(f"formulations: got {forms}; expected some that {names} have")
     ax = draw_lines({", ".join(key): line for key, line in found.items()}, look)
@@ -554,17 +554,6 @@ def _lengths(given: npt.ArrayLike) -> Array:
     for n, length in enumerate(array.tolist()):
         as_int(f"lengths[{n}]", length, 1, POSITION_LIMIT)
     return array
-
-
-def _costs(plans: list[Plan], form: str, quantity: str) -> Array:
-    """Return costs of one formulation, NaN for 0, which a logarithm has not."""
-    costs = [
-        getattr(one, quantity)
-        for plan in plans
-        for one in plan.formulations
-        if one.name == form
-    ]
-    return np.array([cost or np.nan for cost in costs], float)
 
 
 @picture(Options, OF_LINES)

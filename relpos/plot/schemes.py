@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -354,25 +354,18 @@ def _deberta(length: int) -> dict[str, Any]:
     return {"rel_key": key, "rel_query": query, **settings}
 
 
-class _Example(NamedTuple):
-    """A title, and a function that returns a scheme for a length."""
-
-    title: str
-    make: Callable[[int], Any]
-
-
-#: Schemes with random tables, as `fingerprint` takes them.
-EXAMPLES = {
-    "alibi": _Example("ALiBi", lambda n: {"rel_bias": relpos.alibi_bias([0.25], n)}),
-    "t5": _Example("T5", lambda n: {"rel_bias": relpos.t5_bias(_random(32, 1), n)}),
-    "kerple": _Example("KERPLE, logarithmic", _kerple),
-    "fire": _Example("FIRE, causal", _fire),
-    "shaw": _Example("Shaw, k = 8", lambda n: {"rel_key": _random(17, _COLUMNS)}),
-    "music": _Example("Music Transformer", _music),
-    "transformer_xl": _Example("Transformer-XL", _transformer_xl),
-    "deberta": _Example("DeBERTa", _deberta),
-    "rotary": _Example("RoPE", lambda n: relpos.apply_rotary),
-    "sinusoidal": _Example("sinusoids", lambda n: relpos.sinusoidal(n, 64)),
+#: Titles of schemes with random tables, and what makes one for a length.
+EXAMPLES: dict[str, tuple[str, Callable[[int], Any]]] = {
+    "alibi": ("ALiBi", lambda n: {"rel_bias": relpos.alibi_bias([0.25], n)}),
+    "t5": ("T5", lambda n: {"rel_bias": relpos.t5_bias(_random(32, 1), n)}),
+    "kerple": ("KERPLE, logarithmic", _kerple),
+    "fire": ("FIRE, causal", _fire),
+    "shaw": ("Shaw, k = 8", lambda n: {"rel_key": _random(17, _COLUMNS)}),
+    "music": ("Music Transformer", _music),
+    "transformer_xl": ("Transformer-XL", _transformer_xl),
+    "deberta": ("DeBERTa", _deberta),
+    "rotary": ("RoPE", lambda n: relpos.apply_rotary),
+    "sinusoidal": ("sinusoids", lambda n: relpos.sinusoidal(n, 64)),
 }
 
 
@@ -443,7 +436,7 @@ def fingerprints(
     'RoPE'
     """
     if schemes is None:
-        schemes = {made.title: name for name, made in EXAMPLES.items()}
+        schemes = {title: name for name, (title, _) in EXAMPLES.items()}
     schemes = as_mapping("schemes", schemes, "of titles to schemes")
     look = look_of(**options)
     across = as_int("columns", columns, 1)
@@ -459,8 +452,8 @@ def fingerprints(
 def _scores(name: str, scheme: Scheme, length: int) -> Array:
     """Return (L, L) scores of one head, -inf for hidden pairs."""
     if isinstance(scheme, str):
-        example = as_scheme(name, scheme, EXAMPLES)
-        scheme = EXAMPLES[example].make(length)
+        _, make = EXAMPLES[as_scheme(name, scheme, EXAMPLES)]
+        scheme = make(length)
     if isinstance(scheme, Mapping):
         return _of_keywords(name, scheme, length)
     if callable(scheme):

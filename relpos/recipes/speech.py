@@ -80,12 +80,10 @@ def vits(emb_rel_k: ArrayLike, emb_rel_v: ArrayLike) -> Keywords:
     >>> recipes.vits(np.zeros((1, 9, 96)), np.zeros((1, 9, 96)))["rel_key"].shape
     (9, 96)
     """
+    given = {"rel_key": ("emb_rel_k", emb_rel_k), "rel_value": ("emb_rel_v", emb_rel_v)}
     keywords: Keywords = {}
     wanted = "(1, 2 window + 1, D)"
-    for keyword, name, value in (
-        ("rel_key", "emb_rel_k", emb_rel_k),
-        ("rel_value", "emb_rel_v", emb_rel_v),
-    ):
+    for keyword, (name, value) in given.items():
         table = as_table(name, value, wanted)
         check_shape(name, table, table.ndim == 3, wanted)
         keywords[keyword] = table[0] if table.shape[0] == 1 else table
