@@ -19,23 +19,8 @@ from relpos._checks import (
     kind_of,
     reject_foreign,
 )
-from relpos.plot.panel import (
-    FREQUENCIES,
-    OF_LINES,
-    Array,
-    Look,
-    Options,
-    Panel,
-    as_mapping,
-    as_reals,
-    as_result,
-    as_shaped,
-    axes_of,
-    check_limits,
-    colours_of,
-    look_of,
-    picture,
-)
+from relpos.plot import panel
+from relpos.plot.panel import Array, Look, Options, Panel
 
 __all__ = ["bias_by_distance", "buckets", "compare", "costs_over_length", "decay"]
 __all__ += ["length_generalisation", "loss_curves", "plan_bars", "wavelengths"]
@@ -65,9 +50,9 @@ def draw_lines(
 ) -> Axes:
     """Draw lines (x, y), with gaps where y is not finite; limits are those of y."""
     low, high = look.limits
-    check_limits(look.limits)
-    ax = axes_of(look)
-    inks = colours_of(len(lines), look)
+    panel.check_limits(look.limits)
+    ax = panel.axes_of(look)
+    inks = panel.colours_of(len(lines), look)
     for (name, (x, y)), ink in zip(lines.items(), inks, strict=True):
         seen = np.where(np.isfinite(y), y, np.nan)
         ax.plot(x, seen, label=name, color=ink, drawstyle=drawstyle)
@@ -93,7 +78,7 @@ def draw_runs(found: Mapping[str, tuple[Array, Array]], look: Look) -> Axes:
     return ax
 
 
-@picture(Options, OF_LINES)
+@panel.picture(Options, panel.OF_LINES)
 def wavelengths(
     inv_freq: Mapping[str, npt.ArrayLike],
     *,
@@ -120,12 +105,12 @@ def wavelengths(
     >>> [round(x, 2) for x in ax.lines[0].get_ydata().tolist()]
     [6.28, 628.32]
     """
-    look = look_of(**options)
-    given = as_mapping("inv_freq", inv_freq, "of names to frequencies")
+    look = panel.look_of(**options)
+    given = panel.as_mapping("inv_freq", inv_freq, "of names to frequencies")
     lines = {}
     for name, values in given.items():
-        frequencies = as_shaped(f"inv_freq[{name!r}]", values, 1, FREQUENCIES)
-        turning = np.where(frequencies > 0, frequencies, np.nan)
+        rates = panel.as_shaped(f"inv_freq[{name!r}]", values, 1, panel.FREQUENCIES)
+        turning = np.where(rates > 0, rates, np.nan)
         lines[name] = np.arange(len(turning)), 2 * np.pi / turning
     length = None if context is None else as_int("context", context, 1, 2**60)
     ax = draw_lines(lines, look)
@@ -136,7 +121,7 @@ def wavelengths(
     return ax
 
 
-@picture(Options, OF_LINES)
+@panel.picture(Options, panel.OF_LINES)
 def decay(
     encodings: Mapping[str, Encoding], reach: int, **options: Unpack[Options]
 ) -> Axes:
@@ -168,8 +153,8 @@ def decay(
     >>> ax.lines[0].get_ydata().tolist()
     [1.0, -1.0, 1.0]
     """
-    look = look_of(**options)
-    given = as_mapping("encodings", encodings, "of names to encodings")
+    look = panel.look_of(**options)
+    given = panel.as_mapping("encodings", encodings, "of names to encodings")
     farthest = as_int("reach", reach, 1, _MOST)
     distances = np.arange(farthest + 1)
     lines = {
@@ -183,11 +168,11 @@ def decay(
 
 def _score(name: str, encoding: Encoding, distances: Array) -> Array:
     if not callable(encoding):
-        frequencies = as_shaped(name, encoding, 1, FREQUENCIES)
+        frequencies = panel.as_shaped(name, encoding, 1, panel.FREQUENCIES)
         return np.asarray(np.cos(np.outer(distances, frequencies)).mean(axis=1))
     shape = len(distances), _WIDTH
     wanted = f"an encoding, {shape}"
-    rows = as_shaped(f"{name}'s result", encoding(*shape), 2, wanted)
+    rows = panel.as_shaped(f"{name}'s result", encoding(*shape), 2, wanted)
     check_shape(f"{name}'s result", rows, rows.shape == shape, wanted)
     products = rows[::-1] @ rows[-1]
     if not products[0]:
@@ -195,7 +180,7 @@ def _score(name: str, encoding: Encoding, distances: Array) -> Array:
     return np.asarray(products / products[0])
 
 
-@picture(Options, OF_LINES)
+@panel.picture(Options, panel.OF_LINES)
 def bias_by_distance(
     bias: npt.ArrayLike,
     *,
@@ -231,8 +216,8 @@ def bias_by_distance(
     >>> ax.lines[0].get_xdata().tolist()
     [-2, -1, 0, 1, 2]
     """
-    array = as_reals("bias", bias)
-    look = look_of(**options)
+    array = panel.as_reals("bias", bias)
+    look = panel.look_of(**options)
     fits = array.ndim in (2, 3) and array.size
     check_shape("bias", array, fits, "(H, R) or (H, Lq, Lk)")
     others: dict[str, object] = {"queries": queries}
@@ -302,7 +287,7 @@ def _of_queries(
     return found
 
 
-@picture(Panel, OF_LINES)
+@panel.picture(Panel, panel.OF_LINES)
 def buckets(
     bucket: Callable[[Array], npt.ArrayLike], reach: int, **options: Unpack[Panel]
 ) -> Axes:
@@ -328,7 +313,7 @@ def buckets(
     if not callable(bucket):
         raise TypeError(f"bucket: got {kind_of(bucket)}; expected a callable")
     farthest = as_int("reach", reach, 1, _FARTHEST)
-    look = look_of(**options)
+    look = panel.look_of(**options)
     places = np.arange(-farthest, farthest + 1)
     found = as_integers("bucket's result", bucket(places))
     wanted = places.shape
@@ -347,7 +332,7 @@ def with_prefix(unit: str) -> Formatter:
     return EngFormatter(unit, sep=" ")
 
 
-@picture()
+@panel.picture()
 def compare(comparison: Comparison, **options: Unpack[Options]) -> Axes:
     """Relative errors of a comparison: red ones differ, dashed is the rounding limit.
 
@@ -377,11 +362,11 @@ def compare(comparison: Comparison, **options: Unpack[Options]) -> Axes:
         got = kind_of(comparison)
         raise TypeError(f"comparison: got {got}; expected what relpos.compare returns")
     rows, least = comparison.rows, comparison.limit * 1e-4
-    look = look_of(**options)
-    check_limits(look.limits, above=0.0)
-    inks = dict(zip(("same", "differs"), colours_of(2, look), strict=True))
+    look = panel.look_of(**options)
+    panel.check_limits(look.limits, above=0.0)
+    inks = dict(zip(("same", "differs"), panel.colours_of(2, look), strict=True))
     colors = [inks.get(row.verdict, "lightgrey") for row in rows]
-    ax = axes_of(look)
+    ax = panel.axes_of(look)
     sizes = [max(least, row.relative) for row in rows]  # an exact result has a bar too
     beyond = 10 * max([1.0, *(size for size in sizes if size < np.inf)])
     sizes = [min(size, beyond) for size in sizes]
@@ -393,7 +378,7 @@ def compare(comparison: Comparison, **options: Unpack[Options]) -> Axes:
     return ax
 
 
-@picture()
+@panel.picture()
 def plan_bars(
     plan: Plan, *, quantity: str = "bytes", **options: Unpack[Options]
 ) -> Axes:
@@ -420,14 +405,14 @@ def plan_bars(
     >>> [label.get_text() for label in ax.get_yticklabels()]
     ['L x L x d', 'L x L', 'L x R', 'relpos']
     """
-    forms = as_result("plan", plan, Plan, "plan").formulations
+    forms = panel.as_result("plan", plan, Plan, "plan").formulations
     chosen = as_choice("quantity", quantity, _QUANTITIES)
-    look = look_of(**options)
-    check_limits(look.limits, above=0.0)
+    look = panel.look_of(**options)
+    panel.check_limits(look.limits, above=0.0)
     names = [form.name for form in forms]
     sizes = [getattr(form, chosen) for form in forms]
-    other, own = colours_of(2, look)
-    ax = axes_of(look)
+    other, own = panel.colours_of(2, look)
+    ax = panel.axes_of(look)
     colours = [*[other] * (len(names) - 1), own]
     # A logarithmic scale has no 0.
     bars = ax.barh(names, [max(size, 1) for size in sizes], color=colours, log=True)
@@ -442,7 +427,7 @@ def plan_bars(
     return ax
 
 
-@picture(Options, OF_LINES)
+@panel.picture(Options, panel.OF_LINES)
 def costs_over_length(
     schemes: SchemeName | Sequence[SchemeName],
     lengths: npt.ArrayLike,
@@ -502,8 +487,8 @@ def costs_over_length(
     names, forms = _names("schemes", schemes), _names("formulations", formulations)
     for n, form in enumerate(forms):
         as_choice(f"formulations[{n}]", form, _STYLES)
-    places, look = _lengths(lengths), look_of(**options)
-    check_limits(look.limits, above=0.0)
+    places, look = _lengths(lengths), panel.look_of(**options)
+    panel.check_limits(look.limits, above=0.0)
     settings: dict[str, Any] = {
         "is_causal": is_causal,
         "dtype": dtype,
@@ -524,7 +509,7 @@ def costs_over_length(
     if not found:
         raise ValueError(f"formulations: got {forms}; expected some that {names} have")
     ax = draw_lines({", ".join(key): line for key, line in found.items()}, look)
-    inks = dict(zip(names, colours_of(len(names), look), strict=True))
+    inks = dict(zip(names, panel.colours_of(len(names), look), strict=True))
     widths = {n: 1.5 + min(left, 4) for left, n in enumerate(reversed(names))}
     for (name, form), line in zip(found, ax.lines[-len(found) :], strict=True):
         line.set(color=inks[name], linestyle=_STYLES[form], marker=".")
@@ -556,7 +541,7 @@ def _lengths(given: npt.ArrayLike) -> Array:
     return array
 
 
-@picture(Options, OF_LINES)
+@panel.picture(Options, panel.OF_LINES)
 def loss_curves(
     losses: Mapping[str, npt.ArrayLike],
     *,
@@ -588,14 +573,14 @@ def loss_curves(
     >>> ax.lines[0].get_xydata().tolist()
     [[1.0, 2.0], [2.0, 1.0]]
     """
-    given = as_mapping("losses", losses, "of names to losses")
-    curves = {name: as_reals(f"losses[{name!r}]", given[name]) for name in given}
+    given = panel.as_mapping("losses", losses, "of names to losses")
+    curves = {name: panel.as_reals(f"losses[{name!r}]", given[name]) for name in given}
     for name, values in curves.items():
         fits = values.ndim in (1, 2) and len(np.atleast_2d(values))
         check_shape(f"losses[{name!r}]", values, fits, "(steps,) or (runs, steps)")
     steps, logarithmic = as_int("smooth", smooth, 1, _MOST), as_flag("log", log)
-    look = look_of(**options)
-    check_limits(look.limits, above=0.0 if logarithmic else None)
+    look = panel.look_of(**options)
+    panel.check_limits(look.limits, above=0.0 if logarithmic else None)
     negative = any((values < 0).any() for values in curves.values())
     if look.limits[0] is None and not logarithmic and not negative:
         look = look._replace(limits=(0.0, look.limits[1]))
@@ -632,7 +617,7 @@ def _smoothed(values: Array, steps: int) -> Array:
     return means
 
 
-@picture(Options, OF_LINES)
+@panel.picture(Options, panel.OF_LINES)
 def length_generalisation(
     results: Mapping[str, tuple[npt.ArrayLike, npt.ArrayLike]],
     *,
@@ -660,9 +645,9 @@ def length_generalisation(
     >>> ax.lines[0].get_ydata().tolist()
     [1.0, 0.625]
     """
-    given = as_mapping("results", results, "of names to lengths and results")
+    given = panel.as_mapping("results", results, "of names to lengths and results")
     found = {name: _runs(f"results[{name!r}]", pair) for name, pair in given.items()}
-    look = look_of(**options)
+    look = panel.look_of(**options)
     length = None if trained_at is None else as_int("trained_at", trained_at, 1, 2**60)
     ax = draw_runs(found, look)
     for line in ax.lines[-len(found) :]:
@@ -680,8 +665,8 @@ def _runs(name: str, pair: object) -> tuple[Array, Array]:
         raise TypeError(
             f"{name}: got {kind_of(pair)}; expected a tuple, (lengths, results)"
         )
-    lengths = as_shaped(f"{name}[0]", pair[0], 1, "one axis, (n,)")
-    runs = np.atleast_2d(as_reals(f"{name}[1]", pair[1]))
+    lengths = panel.as_shaped(f"{name}[0]", pair[0], 1, "one axis, (n,)")
+    runs = np.atleast_2d(panel.as_reals(f"{name}[1]", pair[1]))
     if runs.ndim != 2 or runs.shape[1] != len(lengths) or not len(runs):
         raise ValueError(
             f"{name}[1]: got shape {np.shape(pair[1])}; expected ({len(lengths)},) or "

@@ -26,11 +26,8 @@ from relpos._checks import (
     kind_of,
 )
 from relpos._foreign import module_of
+from relpos.plot import panel
 from relpos.plot.panel import (
-    MOST_NUMBERS,
-    SIGNED,
-    SMALL,
-    WEIGHTS,
     Array,
     GridOptions,
     Look,
@@ -38,24 +35,6 @@ from relpos.plot.panel import (
     PairOptions,
     Panel,
     Tokens,
-    as_pairs,
-    as_reals,
-    as_shaped,
-    as_tokens,
-    axes_of,
-    between,
-    colormap_of,
-    frame,
-    heat_map,
-    look_of,
-    name_pairs,
-    name_places,
-    panels_of,
-    picture,
-    places_of,
-    reach,
-    share_bar,
-    write_numbers,
 )
 
 __all__ = ["attention_graph", "attention_heads", "attention_map", "edges"]
@@ -93,7 +72,7 @@ _TITLES = {
 }
 
 
-@picture()
+@panel.picture()
 def score_map(
     scores: npt.ArrayLike,
     *,
@@ -139,25 +118,25 @@ def score_map(
     ['1.0', '-2.0', '0.5']
     """
     wanted = "two axes, (Lq, Lk): one head, such as scores[0]"
-    array = as_shaped("scores", scores, 2, wanted)
+    array = panel.as_shaped("scores", scores, 2, wanted)
     if mask is not None:
         array = np.where(_as_mask(mask, array.shape), array, np.nan)
-    look = look_of(tokens, query_tokens, key_tokens, **options)
+    look = panel.look_of(tokens, query_tokens, key_tokens, **options)
     middle = as_real("center", center)
-    places = places_of(array.shape, look)
-    numbers = annotate == "auto" and max(array.shape) <= MOST_NUMBERS
+    places = panel.places_of(array.shape, look)
+    numbers = annotate == "auto" and max(array.shape) <= panel.MOST_NUMBERS
     if not isinstance(annotate, str):
         numbers = as_flag("annotate", annotate)
     elif annotate != "auto":
         raise ValueError(f"annotate: got {annotate!r}; expected 'auto' or a bool")
     kind = f"scores about {middle}" if middle else "scores"
-    ax = heat_map(array, look, kind, center=middle)
+    ax = panel.heat_map(array, look, kind, center=middle)
     if numbers:
-        digits = 1 if reach(array) >= 1 else 2
+        digits = 1 if panel.reach(array) >= 1 else 2
         near = np.round(array, digits) + 0.0  # no -0.0
         texts = [f"{x:.{digits}f}" if np.isfinite(x) else "" for x in near.flat]
-        write_numbers(ax, np.array(texts).reshape(array.shape))
-    return name_pairs(ax, places)
+        panel.write_numbers(ax, np.array(texts).reshape(array.shape))
+    return panel.name_pairs(ax, places)
 
 
 def _as_mask(mask: npt.ArrayLike, shape: tuple[int, ...]) -> Array:
@@ -168,7 +147,7 @@ def _as_mask(mask: npt.ArrayLike, shape: tuple[int, ...]) -> Array:
     return array
 
 
-@picture(PairOptions)
+@panel.picture(PairOptions)
 def attention_map(
     weights: npt.ArrayLike, *, head: int | None = None, **options: Unpack[PairOptions]
 ) -> Axes:
@@ -201,14 +180,14 @@ def attention_map(
     """
     if head is None:
         wanted = "two axes, (Lq, Lk): one head, such as weights[0]"
-        array = as_shaped("weights", weights, 2, wanted)
+        array = panel.as_shaped("weights", weights, 2, wanted)
     else:
-        heads = as_shaped("weights", weights, 3, _HEADS)
+        heads = panel.as_shaped("weights", weights, 3, _HEADS)
         array = heads[as_int("head", head, 0, len(heads) - 1)]
-    look = look_of(**options)
-    places = places_of(array.shape, look)
+    look = panel.look_of(**options)
+    places = panel.places_of(array.shape, look)
     kind, center = ("scores", 0.0) if _signed(array, look) else ("weights", None)
-    return name_pairs(heat_map(array, look, kind, center=center), places)
+    return panel.name_pairs(panel.heat_map(array, look, kind, center=center), places)
 
 
 def _signed(array: Array, look: Look) -> bool:
@@ -216,7 +195,7 @@ def _signed(array: Array, look: Look) -> bool:
     return bool((array[np.isfinite(array)] < 0).any()) or (look.limits[0] or 0.0) < 0
 
 
-@picture(GridOptions)
+@panel.picture(GridOptions)
 def attention_heads(
     weights: npt.ArrayLike,
     *,
@@ -250,8 +229,8 @@ def attention_heads(
     >>> [ax.get_title() for ax in panels]
     ['head 0', 'head 1']
     """
-    array = as_shaped("weights", weights, 3, _HEADS)
-    look = look_of(tokens, query_tokens, key_tokens, **options)
+    array = panel.as_shaped("weights", weights, 3, _HEADS)
+    look = panel.look_of(tokens, query_tokens, key_tokens, **options)
     maps = {f"head {n}": head for n, head in enumerate(array)}
     center = 0.0 if _signed(array, look) else None
     return _draw_maps(maps, look, as_int("columns", columns, 1), center=center)
@@ -265,17 +244,18 @@ def _draw_maps(
     center: float | None = 0.0,
 ) -> npt.NDArray[np.object_]:
     """Draw maps of the same pairs by title, on one scale."""
-    farthest = max(map(reach, maps.values()))
-    limits = between(look.limits, farthest, center)
-    places = places_of(next(iter(maps.values())).shape, look)
-    panels = panels_of(look, len(maps), columns, side, places[1])
+    farthest = max(map(panel.reach, maps.values()))
+    limits = panel.between(look.limits, farthest, center)
+    places = panel.places_of(next(iter(maps.values())).shape, look)
+    panels = panel.panels_of(look, len(maps), columns, side, places[1])
     for ax, (title, array) in zip(panels, maps.items(), strict=True):
         own = Look(limits, look.cmap, title, ax)
-        name_pairs(heat_map(array, own, center=center, bar=False), places).label_outer()
-    return share_bar(panels)
+        panel.heat_map(array, own, center=center, bar=False)
+        panel.name_pairs(ax, places).label_outer()
+    return panel.share_bar(panels)
 
 
-@picture()
+@panel.picture()
 @shows_keywords(_OTHERS)
 def score_terms(
     query: npt.ArrayLike,
@@ -329,7 +309,7 @@ def score_terms(
     """
     terms = _of_one_head(scores_of(query, key, terms=True, **keywords), head)
     total: Array = np.sum([*terms.values()], axis=0)
-    look = look_of(
+    look = panel.look_of(
         tokens, query_tokens, key_tokens, vmin, vmax, cmap, title, figure=figure
     )
     maps = {_TITLES[name]: term for name, term in terms.items()} | {"sum": total}
@@ -350,7 +330,7 @@ def _of_one_head(terms: dict[str, Array], head: int) -> dict[str, Array]:
     return {n: t.reshape(heads, rows, columns)[chosen] for n, t in terms.items()}
 
 
-@picture(PairOptions)
+@panel.picture(PairOptions)
 def relative_position_map(
     relative: npt.ArrayLike,
     *,
@@ -384,20 +364,20 @@ def relative_position_map(
     ['0', '1', '1', '-1', '0', '1', '-1', '-1', '0']
     """
     numbers = as_integers("relative", relative)
-    array = as_shaped("relative", numbers, 2, "two axes, (Lq, Lk)")
-    framed = as_pairs("highlight", highlight, array.shape)
-    look, marked = look_of(**options), as_flag("clip_marks", clip_marks)
-    places = places_of(array.shape, look)
-    own = look._replace(limits=between(look.limits, reach(array), 0.0))
-    ax = heat_map(array, own, cmap="PuOr")
+    array = panel.as_shaped("relative", numbers, 2, "two axes, (Lq, Lk)")
+    framed = panel.as_pairs("highlight", highlight, array.shape)
+    look, marked = panel.look_of(**options), as_flag("clip_marks", clip_marks)
+    places = panel.places_of(array.shape, look)
+    own = look._replace(limits=panel.between(look.limits, panel.reach(array), 0.0))
+    ax = panel.heat_map(array, own, cmap="PuOr")
     for i, j in np.argwhere(_clipped(numbers)).tolist() if marked else ():
-        frame(ax, i, j, hatch="..", fill=False, edgecolor=(0.5, 0.5, 0.5, 0.6))
-    shown = np.full(array.shape, max(array.shape) <= MOST_NUMBERS)
+        panel.frame(ax, i, j, hatch="..", fill=False, edgecolor=(0.5, 0.5, 0.5, 0.6))
+    shown = np.full(array.shape, max(array.shape) <= panel.MOST_NUMBERS)
     for i, j in framed:
         shown[i, j] = True  # of more than MOST_NUMBERS, these alone can be read
-        frame(ax, i, j, fill=False, edgecolor="black", linewidth=2.5)
-    write_numbers(ax, np.where(shown, numbers.astype(str), ""))
-    return name_pairs(ax, places)
+        panel.frame(ax, i, j, fill=False, edgecolor="black", linewidth=2.5)
+    panel.write_numbers(ax, np.where(shown, numbers.astype(str), ""))
+    return panel.name_pairs(ax, places)
 
 
 def _clipped(numbers: Array) -> Array:
@@ -424,7 +404,7 @@ def _clipped(numbers: Array) -> Array:
     return found
 
 
-@picture(GridOptions)
+@panel.picture(GridOptions)
 def skew_steps(
     scores: npt.ArrayLike | int, **options: Unpack[GridOptions]
 ) -> npt.NDArray[np.object_]:
@@ -454,27 +434,29 @@ def skew_steps(
     >>> [text.get_text().split() for text in panels[3].texts][:3]
     [['q0', '0'], ['0'], ['q1', '-2']]
     """
-    look = look_of(**options)
+    look = panel.look_of(**options)
     if isinstance(scores, int | np.integer):
-        count, usual = as_int("scores", scores, 1, _MOST), WEIGHTS
+        count, usual = as_int("scores", scores, 1, _MOST), panel.WEIGHTS
         array: Array = np.tile(np.arange(1.0 - count, 1.0), (count, 1))
     else:
-        wanted, usual = "a number of queries or two axes, (L, L)", SIGNED
-        array = as_shaped("scores", scores, 2, wanted)
+        wanted, usual = "a number of queries or two axes, (L, L)", panel.SIGNED
+        array = panel.as_shaped("scores", scores, 2, wanted)
         is_square = array.shape[0] == array.shape[1]
         check_shape("scores", array, is_square, "(L, L)")
-    limits = between(look.limits, reach(array), 0.0)
-    if usual == WEIGHTS and look.limits == (None, None):
+    limits = panel.between(look.limits, panel.reach(array), 0.0)
+    if usual == panel.WEIGHTS and look.limits == (None, None):
         limits = (min(array[0, 0], -1.0), 0.0)
     steps = _steps(array)
-    panels = panels_of(look, len(steps), len(steps))
+    panels = panel.panels_of(look, len(steps), len(steps))
     for ax, (name, cells, texts) in zip(panels, steps, strict=True):
-        heat_map(cells, Look(limits, look.cmap, name, ax), cmap=usual, bar=False)
+        panel.heat_map(cells, Look(limits, look.cmap, name, ax), cmap=usual, bar=False)
         ax.set(xticks=[], yticks=[])
         if len(array) <= _READABLE:
-            write_numbers(ax, texts)
+            panel.write_numbers(ax, texts)
     for i, j in np.argwhere(np.triu(np.ones(array.shape), 1)).tolist():
-        frame(panels[3], i, j, hatch="///", facecolor=(1, 1, 1, 0.7), edgecolor="grey")
+        panel.frame(
+            panels[3], i, j, hatch="///", facecolor=(1, 1, 1, 0.7), edgecolor="grey"
+        )
     for text in panels[3].texts:
         column, row = text.get_position()
         if column > row:
@@ -500,7 +482,7 @@ def _steps(array: Array) -> list[tuple[str, Array, Array]]:
 # ---- arcs and arrows -----------------------------------------------------------------
 
 
-@picture(Panel)
+@panel.picture(Panel)
 def edges(
     labels: npt.ArrayLike | int,
     *,
@@ -550,17 +532,17 @@ def edges(
     if pairs is None:
         chosen = [(count // 2, j) for j in range(count) if j != count // 2]
     else:
-        chosen = as_pairs("pairs", pairs, numbers.shape)
-    look, named = look_of(**options), as_tokens("tokens", tokens, count)
-    ax = axes_of(look)
-    colours = look.cmap or colormap_of(_DIVERGING)
-    farthest = reach(numbers.astype(float)) or 1.0
+        chosen = panel.as_pairs("pairs", pairs, numbers.shape)
+    look, named = panel.look_of(**options), panel.as_tokens("tokens", tokens, count)
+    ax = panel.axes_of(look)
+    colours = look.cmap or panel.colormap_of(_DIVERGING)
+    farthest = panel.reach(numbers.astype(float)) or 1.0
     ax.plot(np.arange(count), np.zeros(count), "o", color="black", zorder=3)
     for i, j in chosen:
         share = numbers[i, j] / farthest
         ink = colours(0.5 + 0.2 * np.sign(share) + 0.3 * share)  # no pale arcs
         _draw_arc(ax, i, j, ink if share else "grey", numbers[i, j])
-    name_places(ax.xaxis, named or [str(n) for n in range(count)])
+    panel.name_places(ax.xaxis, named or [str(n) for n in range(count)])
     ax.set(yticks=[], xlabel="key j > i above, j < i below")
     ax.margins(y=0.15)
     return ax
@@ -570,7 +552,7 @@ def _labels(given: npt.ArrayLike | int) -> Array:
     if isinstance(given, int | np.integer):
         return relative_positions(as_int("labels", given, 1, _MOST_NODES))
     numbers = as_integers("labels", given)
-    as_shaped("labels", numbers, 2, "a number of tokens or two axes, (L, L)")
+    panel.as_shaped("labels", numbers, 2, "a number of tokens or two axes, (L, L)")
     fits = numbers.shape[0] == numbers.shape[1] <= _MOST_NODES
     check_shape("labels", numbers, fits, f"(L, L), L up to {_MOST_NODES}")
     return numbers
@@ -583,10 +565,10 @@ def _draw_arc(ax: Axes, i: int, j: int, colour: Any, label: int) -> None:
     x = (i + j) / 2 - (j - i) / 2 * np.cos(turn)
     ax.plot(x, height * np.sin(turn), color=colour, linewidth=2)
     box = {"facecolor": "white", "edgecolor": colour, "boxstyle": "round,pad=0.2"}
-    ax.text((i + j) / 2, height, str(label), bbox=box, **SMALL)
+    ax.text((i + j) / 2, height, str(label), bbox=box, **panel.SMALL)
 
 
-@picture()
+@panel.picture()
 def attention_graph(
     indptr: npt.ArrayLike | None = None,
     indices: npt.ArrayLike | None = None,
@@ -640,7 +622,7 @@ def attention_graph(
     ['5', '6', '7', '0', '1', '2']
     """
     queries, keys, count = _ends(indptr, indices, edges)
-    sizes = None if weights is None else as_reals("weights", weights)
+    sizes = None if weights is None else panel.as_reals("weights", weights)
     marks = None if labels is None else as_integers("labels", labels)
     for name, given in (("weights", sizes), ("labels", marks)):
         if given is not None:
@@ -653,14 +635,15 @@ def attention_graph(
                 f"edges: got one at node {ends.max()}; expected nodes up to "
                 f"{len(nodes) - 1}"
             )
-    names = as_tokens("tokens", tokens, len(nodes)) or [*map(str, range(len(nodes)))]
-    look = look_of(**options)
+    names = panel.as_tokens("tokens", tokens, len(nodes))
+    names = names or [str(n) for n in range(len(nodes))]
+    look = panel.look_of(**options)
     chosen = np.arange(len(keys))
     if sizes is not None:
         chosen = chosen[np.isfinite(sizes)]
         sizes = sizes[chosen]
     arrows = _arrows(nodes, queries[chosen], keys[chosen])
-    ax = axes_of(look)
+    ax = panel.axes_of(look)
     colours, widths = _draw_bar(ax, arrows, sizes, look)
     for e, arrow, colour, width in zip(chosen, arrows, colours, widths, strict=True):
         mark = "" if marks is None or marks[e] < 0 else str(marks[e])
@@ -705,7 +688,7 @@ def _ends(indptr: object, indices: object, edges: Any) -> tuple[Array, Array, in
 def _layout(layout: object, tokens: object, count: int) -> Array:
     """Return (n, 2) coordinates of the nodes: of a circle, if none are given."""
     if layout is not None:
-        places = as_shaped("layout", layout, 2, "two axes, (n, 2)")
+        places = panel.as_shaped("layout", layout, 2, "two axes, (n, 2)")
         fits = places.shape[1] == 2 and np.isfinite(places).all()
         check_shape("layout", places, fits, "(n, 2), finite numbers")
         return places
@@ -753,11 +736,11 @@ def _draw_bar(
         ax.plot(x, y, linestyle="")  # so that the axes reach all arrows
         return ["dimgrey"] * len(arrows), np.full(len(arrows), 1.5)
     signed = bool((sizes < 0).any())
-    low, high = between(look.limits, reach(sizes), 0.0 if signed else None)
-    colours = look.cmap or (SIGNED if signed else _DARK)
+    low, high = panel.between(look.limits, panel.reach(sizes), 0.0 if signed else None)
+    colours = look.cmap or (panel.SIGNED if signed else _DARK)
     dots = ax.scatter(x, y, s=0, c=sizes, cmap=colours, vmin=low, vmax=high)
     ax.figure.colorbar(dots, ax=ax, label="weight")
-    widths = 1 + 4 * np.abs(sizes) / (reach(sizes) or 1.0)
+    widths = 1 + 4 * np.abs(sizes) / (panel.reach(sizes) or 1.0)
     return [*dots.to_rgba(sizes)], widths
 
 
@@ -769,4 +752,4 @@ def _draw_arrow(ax: Axes, arrow: _Arrow, mark: str, **style: Any) -> None:
     if mark:
         box = {"facecolor": "white", "edgecolor": "none", "pad": 1}
         x, y = arrow.middle
-        ax.text(x, y, mark, bbox=box, zorder=3, **SMALL)
+        ax.text(x, y, mark, bbox=box, zorder=3, **panel.SMALL)

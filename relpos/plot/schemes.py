@@ -20,34 +20,8 @@ from relpos._checks import (
 from relpos._encodings.audit import EncodingAudit, Finding
 from relpos._encodings.rotary_scaling import rotary_frequencies
 from relpos._suggestions import as_scheme
-from relpos.plot.panel import (
-    FREQUENCIES,
-    Array,
-    FigureOptions,
-    GridOptions,
-    Look,
-    Options,
-    Panel,
-    Tokens,
-    as_mapping,
-    as_reals,
-    as_result,
-    as_shaped,
-    as_tokens,
-    axes_of,
-    between,
-    colours_of,
-    frame,
-    heat_map,
-    look_of,
-    name_pairs,
-    name_places,
-    panels_of,
-    picture,
-    reach,
-    share_bar,
-    write_numbers,
-)
+from relpos.plot import panel
+from relpos.plot.panel import Array, GridOptions, Look, Options, Panel, Tokens
 
 __all__ = ["audit", "encoding_map", "encoding_maps", "fingerprint", "fingerprints"]
 __all__ += ["grid_bias", "rotary_wheel"]
@@ -78,7 +52,7 @@ _WIDE = ("rel_query", "pos_bias_u", "rel_key", "pos_bias_v")
 _TABLE = "two axes, (L, dim)"
 
 
-@picture()
+@panel.picture()
 def encoding_map(
     encoding: npt.ArrayLike,
     *,
@@ -112,9 +86,9 @@ def encoding_map(
     >>> [tuple(map(float, ax.images[0].get_clim())) for ax in (left, right)]
     [(-9.0, 9.0), (-9.0, 9.0)]
     """
-    array = as_shaped("encoding", encoding, 2, _TABLE)
-    places = as_tokens("tokens", tokens, len(array))
-    look = look_of(**options)
+    array = panel.as_shaped("encoding", encoding, 2, _TABLE)
+    places = panel.as_tokens("tokens", tokens, len(array))
+    look = panel.look_of(**options)
     upright = as_choice("positions_on", positions_on, ("y", "x")) == "y"
     return _draw(array, places, upright, look)
 
@@ -123,14 +97,14 @@ def _draw(
     array: Array, places: list[str] | None, upright: bool, look: Look, bar: bool = True
 ) -> Axes:
     shown = array if upright else array.T
-    ax = heat_map(shown, look, "encoding", bar=bar, aspect="auto")
+    ax = panel.heat_map(shown, look, "encoding", bar=bar, aspect="auto")
     names = ("dimension", "position") if upright else ("position", "dimension")
     ax.set(xlabel=names[0], ylabel=names[1])
-    name_places(ax.yaxis if upright else ax.xaxis, places)
+    panel.name_places(ax.yaxis if upright else ax.xaxis, places)
     return ax
 
 
-@picture(GridOptions)
+@panel.picture(GridOptions)
 def encoding_maps(
     encodings: Mapping[str, npt.ArrayLike],
     *,
@@ -172,20 +146,22 @@ def encoding_maps(
     >>> [tuple(map(float, ax.images[0].get_clim())) for ax in panels]
     [(-9.0, 9.0), (-9.0, 9.0)]
     """
-    given = as_mapping("encodings", encodings, "of titles to encodings")
-    arrays = {n: as_shaped(f"encodings[{n!r}]", x, 2, _TABLE) for n, x in given.items()}
+    given = panel.as_mapping("encodings", encodings, "of titles to encodings")
+    arrays = {
+        n: panel.as_shaped(f"encodings[{n!r}]", x, 2, _TABLE) for n, x in given.items()
+    }
     places = _places_by_title(tokens, arrays)
     upright = as_choice("positions_on", positions_on, ("y", "x")) == "y"
-    look, across = look_of(**options), as_int("columns", columns, 1)
+    look, across = panel.look_of(**options), as_int("columns", columns, 1)
     shared = as_flag("share_scale", share_scale) or None not in look.limits
-    farthest = {name: reach(array) for name, array in arrays.items()}
+    farthest = {name: panel.reach(array) for name, array in arrays.items()}
     most = max(farthest.values())
-    panels = panels_of(look, len(arrays), across)
+    panels = panel.panels_of(look, len(arrays), across)
     for ax, (name, array) in zip(panels, arrays.items(), strict=True):
-        limits = between(look.limits, most if shared else farthest[name], 0.0)
+        limits = panel.between(look.limits, most if shared else farthest[name], 0.0)
         own = Look(limits, look.cmap, str(name), ax)
         _draw(array, places[name], upright, own, bar=not shared)
-    return share_bar(panels) if shared else panels
+    return panel.share_bar(panels) if shared else panels
 
 
 def _places_by_title(
@@ -193,16 +169,17 @@ def _places_by_title(
 ) -> dict[str, list[str] | None]:
     """Return labels of the positions of each map; a mapping may leave some out."""
     if not isinstance(tokens, Mapping):
-        return {n: as_tokens("tokens", tokens, len(x)) for n, x in arrays.items()}
+        return {n: panel.as_tokens("tokens", tokens, len(x)) for n, x in arrays.items()}
     unknown = [name for name in tokens if name not in arrays]
     if unknown:
         raise ValueError(f"tokens: got {unknown[0]!r}; expected titles of encodings")
     return {
-        n: as_tokens(f"tokens[{n!r}]", tokens.get(n), len(x)) for n, x in arrays.items()
+        n: panel.as_tokens(f"tokens[{n!r}]", tokens.get(n), len(x))
+        for n, x in arrays.items()
     }
 
 
-@picture(Panel)
+@panel.picture(Panel)
 def audit(
     audits: EncodingAudit | Mapping[str, EncodingAudit], **options: Unpack[Panel]
 ) -> Axes:
@@ -228,7 +205,7 @@ def audit(
     ['no', '15 <= 1']
     """
     rows = _audits(audits)
-    look = look_of(**options)._replace(limits=(0.0, 1.0))
+    look = panel.look_of(**options)._replace(limits=(0.0, 1.0))
     cells = [[_cell(finding) for finding in row] for row in rows.values()]
     met = [
         [np.nan if np.isnan(finding.value) else finding.met for finding in row]
@@ -237,9 +214,9 @@ def audit(
     if look.cmap is None:
         from matplotlib.colors import ListedColormap
 
-        look = look._replace(cmap=ListedColormap(colours_of(2, look)[::-1]))
-    ax = heat_map(np.array(met, float), look, bar=False, aspect="auto")
-    write_numbers(ax, np.array(cells))
+        look = look._replace(cmap=ListedColormap(panel.colours_of(2, look)[::-1]))
+    ax = panel.heat_map(np.array(met, float), look, bar=False, aspect="auto")
+    panel.write_numbers(ax, np.array(cells))
     ax.set_xticks(range(len(EncodingAudit._fields)), EncodingAudit._fields)
     ax.set_yticks(range(len(rows)), [*rows])
     ax.tick_params(length=0, labeltop=True, labelbottom=False)
@@ -253,9 +230,9 @@ def audit(
 def _audits(given: object) -> dict[str, EncodingAudit]:
     if isinstance(given, EncodingAudit):
         return {"": given}
-    found = as_mapping("audits", given, "of names to audits, or one")
+    found = panel.as_mapping("audits", given, "of names to audits, or one")
     return {
-        str(n): as_result(f"audits[{n!r}]", one, EncodingAudit, "audit_encoding")
+        str(n): panel.as_result(f"audits[{n!r}]", one, EncodingAudit, "audit_encoding")
         for n, one in found.items()
     }
 
@@ -267,7 +244,7 @@ def _cell(finding: Finding) -> str:
     return f"{verdict}\n{finding.value:.3g} {finding.relation} {finding.limit:.2g}"
 
 
-@picture(Panel)
+@panel.picture(Panel)
 def rotary_wheel(
     dim: int,
     positions: npt.ArrayLike,
@@ -301,14 +278,14 @@ def rotary_wheel(
     >>> ax.collections[1].get_offsets()[0].tolist()  # position 0 in the second ring
     [2.0, 0.0]
     """
-    places = as_shaped("positions", positions, 1, "one axis, (L,)")
-    look = look_of(**options)
+    places = panel.as_shaped("positions", positions, 1, "one axis, (L,)")
+    look = panel.look_of(**options)
     frequencies = rotary_frequencies(dim, base=base)
     if inv_freq is not None:
         wanted = frequencies.shape
-        frequencies = as_shaped("inv_freq", inv_freq, 1, FREQUENCIES)
+        frequencies = panel.as_shaped("inv_freq", inv_freq, 1, panel.FREQUENCIES)
         check_shape("inv_freq", frequencies, frequencies.shape == wanted, wanted)
-    ax = axes_of(look)
+    ax = panel.axes_of(look)
     circle = np.linspace(0.0, 2 * np.pi, 200)
     for radius, frequency in enumerate(frequencies, 1):
         ax.plot(radius * np.cos(circle), radius * np.sin(circle), color="lightgrey")
@@ -369,7 +346,7 @@ EXAMPLES: dict[str, tuple[str, Callable[[int], Any]]] = {
 }
 
 
-@picture()
+@panel.picture()
 def fingerprint(scheme: Scheme, length: int, **options: Unpack[Options]) -> Axes:
     """Scores of a scheme alone, where all tokens are equal.
 
@@ -395,21 +372,21 @@ def fingerprint(scheme: Scheme, length: int, **options: Unpack[Options]) -> Axes
     >>> ax.images[0].get_array().filled(9).tolist()  # 9 is hidden
     [[0.0, 9.0], [-1.0, 0.0]]
     """
-    look = look_of(**options)
+    look = panel.look_of(**options)
     scores = _scores("scheme", scheme, as_int("length", length, 1, _MOST))
     if look.limits == (None, None):  # a scale of its own: schemes are not compared
-        farthest = reach(scores) or 1.0
+        farthest = panel.reach(scores) or 1.0
         look = look._replace(limits=(-farthest, farthest))
-    return name_pairs(heat_map(scores, look))
+    return panel.name_pairs(panel.heat_map(scores, look))
 
 
-@picture(FigureOptions)
+@panel.picture(panel.FigureOptions)
 def fingerprints(
     schemes: Mapping[str, Scheme] | None = None,
     length: int = 48,
     *,
     columns: int = 5,
-    **options: Unpack[FigureOptions],
+    **options: Unpack[panel.FigureOptions],
 ) -> npt.NDArray[np.object_]:
     """Draw the fingerprints of several schemes, each with a scale of its own.
 
@@ -437,13 +414,13 @@ def fingerprints(
     """
     if schemes is None:
         schemes = {title: name for name, (title, _) in EXAMPLES.items()}
-    schemes = as_mapping("schemes", schemes, "of titles to schemes")
-    look = look_of(**options)
+    schemes = panel.as_mapping("schemes", schemes, "of titles to schemes")
+    look = panel.look_of(**options)
     across = as_int("columns", columns, 1)
     count = as_int("length", length, 1, _MOST)
     for name, scheme in schemes.items():
         _scores(f"schemes[{name!r}]", scheme, count)  # refused before any is drawn
-    panels = panels_of(look, len(schemes), across, side=2.6)
+    panels = panel.panels_of(look, len(schemes), across, side=2.6)
     for ax, (name, scheme) in zip(panels, schemes.items(), strict=True):
         fingerprint(scheme, count, cmap=look.cmap, title=name, ax=ax).label_outer()
     return panels
@@ -458,12 +435,12 @@ def _scores(name: str, scheme: Scheme, length: int) -> Array:
         return _of_keywords(name, scheme, length)
     if callable(scheme):
         tokens = np.ones((1, length, _WIDTH))
-        rows = as_reals(f"{name}'s result", scheme(tokens))
+        rows = panel.as_reals(f"{name}'s result", scheme(tokens))
         wanted = tokens.shape
         check_shape(f"{name}'s result", rows, rows.shape == wanted, wanted)
         found: Array = (rows @ np.swapaxes(rows, 1, 2))[0] / _WIDTH
         return found
-    encoding = as_reals(name, scheme)
+    encoding = panel.as_reals(name, scheme)
     fits = encoding.ndim == 2 and len(encoding) >= length and encoding.size
     check_shape(name, encoding, fits, f"an encoding, ({length}, dim)")
     return encoding[:length] @ encoding[:length].T
@@ -488,7 +465,7 @@ def _of_keywords(name: str, keywords: Mapping[str, Any], length: int) -> Array:
     return first
 
 
-@picture()
+@panel.picture()
 def grid_bias(
     bias: npt.ArrayLike,
     shape: tuple[int, int],
@@ -524,18 +501,18 @@ def grid_bias(
     """
     rows, columns = _two("shape", shape)
     count = (2 * rows - 1) * (2 * columns - 1)
-    array = as_shaped("bias", bias, 1, f"one axis, ({count},): one head")
+    array = panel.as_shaped("bias", bias, 1, f"one axis, ({count},): one head")
     check_shape("bias", array, len(array) == count, f"({count},)")
     i, j = (rows // 2, columns // 2) if query is None else _two("query", query, 0)
     if i >= rows or j >= columns:
         raise ValueError(f"query: got {(i, j)}; expected a cell of {(rows, columns)}")
-    look = look_of(**options)
+    look = panel.look_of(**options)
     pairs = relpos.grid_labels((rows, columns))
     if labels is not None:
         pairs = _labels_of(labels, pairs.shape, count)
     of_query = array[pairs[i * columns + j]]
-    ax = heat_map(of_query.reshape(rows, columns), look, "grid")
-    frame(ax, i, j, fill=False, edgecolor="black", linewidth=2.5)
+    ax = panel.heat_map(of_query.reshape(rows, columns), look, "grid")
+    panel.frame(ax, i, j, fill=False, edgecolor="black", linewidth=2.5)
     ax.set(xlabel="column", ylabel="row")
     return ax
 
