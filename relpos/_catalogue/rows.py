@@ -363,7 +363,7 @@ def parameters_of(
     return tokens_of(dtype, heads, length, dim) | cast(parameters, dtype)
 
 
-def bias_row(scheme: str, title: str, **shapes: str) -> Row:
+def bias_row(scheme: str, title: str, **shapes: Any) -> Row:
     """Make a row of attention with the bias that a function makes of parameters.
 
     T5 leaves the scale of the scores to its query; here all have the usual one.

@@ -7,12 +7,10 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 import relpos
+from relpos._checks import Array
 from relpos._demo.report import Report
-
-Array = npt.NDArray[Any]
 
 LENGTHS, DIM = (32, 64, 128, 256), 32  # of the encodings that are audited
 ROWS = 128  # of the learned table: the longest length is beyond it

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 import relpos
 from relpos import reference
+from relpos._checks import Array
 from relpos._demo.recorded import load
 from relpos._demo.report import Report
 
@@ -18,7 +18,6 @@ REFERENCE_WORD = "Bengio"
 DIM = 5
 LENGTH = 5  # of the skew
 SEED = 20230816  # any seed: the embeddings only have to differ from word to word
-Array = npt.NDArray[Any]
 
 
 def sentences(report: Report) -> None:
@@ -67,7 +66,7 @@ def relative_to(word: int, length: int) -> Array:
     return np.asarray(relpos.sinusoidal(relative, DIM))
 
 
-def distances(a: Array, b: Array) -> npt.NDArray[np.float64]:
+def distances(a: Array, b: Array) -> Array:
     count = len(b) - len(a) + 1
     return np.array([np.abs(b[s : s + len(a)] - a).max() for s in range(count)])
 

@@ -217,10 +217,8 @@ def conformer(case: Case, state: dict[str, Array], dtype: type) -> Run:
     mask = np.broadcast_to(case["in_mask"] != 0, (*x.shape[:2], x.shape[1]))
     out = loaded(layer, state)(x, x, x, case["in_pos_emb"], mask=mask)
     found = layer.backward(case["ct_out"])
-    return layer, out, {
-        "x": found.query + found.key + found.value,
-        "pos_emb": found.pos_emb,
-    }  # fmt: skip
+    inputs = {"x": found.query + found.key + found.value, "pos_emb": found.pos_emb}
+    return layer, out, inputs
 
 
 LAYERS: dict[str, Callable[[Case, dict[str, Array], type], Run]] = {

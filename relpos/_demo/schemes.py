@@ -63,8 +63,7 @@ def speed(report: Report) -> None:
     forms = ("relpos", "numpy", "gradients")
     header = ["", "time: relpos", "NumPy", "gradients"]
     header += ["memory: relpos", "NumPy", "gradients"]
-    rows = []
-    series: dict[str, list[float]] = {form: [] for form in forms}
+    rows, seconds = [], []
     for row in ROWS:
         report.progress(f"measuring {row.name}")
         measured = {
@@ -75,8 +74,7 @@ def speed(report: Report) -> None:
         times = [f"{each.seconds * 1e3:.1f} ms" if each else "-" for each in found]
         memory = [each.memory_text() if each else "-" for each in found]
         rows.append([row.name, *times, *memory])
-        for form, each in zip(forms, found, strict=True):
-            series[form].append(each.seconds * 1e3 if each else np.nan)
+        seconds.append([each.seconds * 1e3 if each else np.nan for each in found])
     caption = report.text("times", size=SIZES.format(**LARGE))
     report.closing += [f"{caption}:"]
     report.closing += table_lines(header[:4], [row[:4] for row in rows])
@@ -85,7 +83,7 @@ def speed(report: Report) -> None:
     report.picture(
         "times",
         rows=[row.name for row in ROWS],
-        series=dict(zip(names, series.values(), strict=True)),
+        series=dict(zip(names, zip(*seconds, strict=True), strict=True)),
         unit="milliseconds",
     )
     report.table("table", header, rows, {"caption": caption})
