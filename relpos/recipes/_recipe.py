@@ -56,7 +56,9 @@ class Recipe(dict[str, Argument]):
     """
 
     def __init__(
-        self, keywords: Mapping[str, Any], back: Callable[[Arrays], Arrays]
+        self,
+        keywords: Mapping[str, Any],
+        back: Callable[[dict[str, Array]], dict[str, Array]],
     ) -> None:
         super().__init__(keywords)
         self._back = back
