@@ -16,7 +16,7 @@ import numpy as np
 from relpos._checks import Array, quiet
 from relpos._opinion.attempt import HIDDEN, Attempt, Changes, evaluate, variant
 from relpos._opinion.rounding import stored
-from relpos._opinion.solved import solve
+from relpos._opinion.solved import one_number
 
 # ---- options of `apply_rotary` -------------------------------------------------------
 
@@ -107,9 +107,8 @@ class Sizes(NamedTuple):
         return self.powers(np.arange(0, self.width, 2) / self.width)
 
 
-def _plan(attempt: Attempt) -> tuple[Plan, Sizes]:
-    """Return the right plan of an attempt, and its sizes."""
-    options: Mapping[str, Any] = attempt.rotary.options if attempt.rotary else {}
+def _plan(attempt: Attempt, options: Mapping[str, Any]) -> tuple[Plan, Sizes]:
+    """Return the right plan of an attempt with these options, and its sizes."""
     heads, dim = (attempt.get("query").shape[axis] for axis in (-3, -1))
     width, interleaved = options.get("rotary_dim") or dim, options.get("interleaved")
     sign = -1.0 if options.get("inverse") else 1.0
@@ -132,47 +131,48 @@ def _fits(plan: Plan) -> bool:
 
 def _same(plan: Plan, other: Plan) -> bool:
     """Return True if two plans rotate alike."""
-    if plan.columns.shape != other.columns.shape or plan[3:] != other[3:]:
-        return False
-    if not np.array_equal(plan.columns, other.columns):
+    if plan[3:] != other[3:] or not np.array_equal(plan.columns, other.columns):
         return False
     gap = np.abs(plan.inv_freq - other.inv_freq) > 1e-12 * np.abs(plan.inv_freq)
     return not gap.any() and bool(np.all(plan.magnitude == other.magnitude))
 
 
-def rotated_by(attempt: Attempt, of_query: Plan, of_key: Plan) -> Attempt:
-    """Rotate queries and keys by plans; nothing is left to be rotated."""
+def turned(attempt: Attempt, of_query: Plan, of_key: Plan | None = None) -> Attempt:
+    """Rotate queries and keys by plans, or by one; nothing is left to be rotated."""
     x, rotary = attempt.keywords, attempt.rotary
     assert rotary is not None
     return replace(attempt, rotary=None).with_keywords(
         query=rotate(x["query"], rotary.query_positions, of_query),
-        key=rotate(x["key"], rotary.key_positions, of_key),
+        key=rotate(x["key"], rotary.key_positions, of_key or of_query),
     )
+
+
+Rule = Callable[[Plan, Sizes], Iterable[Plan]]
+
+
+def of_plan(rule: Callable[[Attempt, Plan, Sizes], Iterable[Attempt]]) -> Changes:
+    """Make changes of attempts that rotate, from a rule of their plan and sizes."""
+    return lambda x: rule(x, *_plan(x, x.rotary.options)) if x.rotary else ()
 
 
 def by_plans(rule: Callable[[Plan, Sizes], Iterable[tuple[Plan, Plan]]]) -> Changes:
     """Make changes of a rule that yields the plans of queries and of keys."""
 
-    def changes(attempt: Attempt) -> Iterator[Attempt]:
-        if attempt.rotary is None:
-            return
-        right, sizes = _plan(attempt)
-        for of_query, of_key in rule(right, sizes):
-            if not _fits(of_query) or not _fits(of_key):
-                continue
-            if _same(of_query, right) and _same(of_key, right):
-                continue
-            yield rotated_by(attempt, of_query, of_key)
+    @of_plan
+    def changes(attempt: Attempt, right: Plan, sizes: Sizes) -> Iterator[Attempt]:
+        for both in rule(right, sizes):
+            if all(map(_fits, both)) and not all(_same(plan, right) for plan in both):
+                yield turned(attempt, *both)
 
     return changes
 
 
-def by_plan(rule: Callable[[Plan, Sizes], Iterable[Plan]]) -> Changes:
+def by_plan(rule: Rule) -> Changes:
     """Make changes of a rule that yields plans of queries and keys alike."""
     return by_plans(lambda plan, sizes: ((x, x) for x in rule(plan, sizes)))
 
 
-def one_side(rule: Callable[[Plan, Sizes], Iterable[Plan]]) -> Changes:
+def one_side(rule: Rule) -> Changes:
     """Make changes of a rule, of queries alone and of keys alone."""
 
     def sides(plan: Plan, sizes: Sizes) -> Iterator[tuple[Plan, Plan]]:
@@ -183,87 +183,68 @@ def one_side(rule: Callable[[Plan, Sizes], Iterable[Plan]]) -> Changes:
     return by_plans(sides)
 
 
-def on_cached(rule: Callable[[Plan, Sizes], Iterable[Plan]]) -> Changes:
+def on_cached(rule: Rule) -> Changes:
     """Make changes of a rule, of the cached keys alone."""
 
-    def changes(attempt: Attempt) -> Iterator[Attempt]:
-        split = attempt.cached
-        if attempt.rotary is None or not split:
+    @of_plan
+    def changes(attempt: Attempt, right: Plan, sizes: Sizes) -> Iterator[Attempt]:
+        if not (split := attempt.cached):
             return
-        right, sizes = _plan(attempt)
-        new = rotated_by(attempt, right, right)
+        new = turned(attempt, right)
         for plan in filter(_fits, rule(right, sizes)):
-            old = rotated_by(attempt, right, plan).get("key")
+            old = turned(attempt, right, plan).get("key")
             parts = old[..., :split, :], new.get("key")[..., split:, :]
             yield new.with_keywords(key=np.concatenate(parts, axis=-2))
 
     return changes
 
 
-def any_base(attempt: Attempt) -> Iterator[Attempt]:
-    if attempt.rotary is None:
-        return
-    plan, sizes = _plan(attempt)
+@of_plan
+def any_base(attempt: Attempt, plan: Plan, sizes: Sizes) -> Iterator[Attempt]:
+    def made(base: float) -> Attempt:
+        return turned(attempt, plan._replace(inv_freq=sizes._replace(base=base).usual))
 
-    def made(base: Array) -> Attempt:
-        other = plan._replace(inv_freq=sizes._replace(base=base.item()).usual)
-        return rotated_by(attempt, other, other)
-
-    around = np.linspace(np.log(50.0), np.log(2e8), 62)
-    found = solve(attempt, made, around) if sizes.width > 2 else None
-    if found is not None:
+    if sizes.width > 2:
         own = f"{sizes.base:.6g}" if sizes.free else "those that are given"
-        words = f"frequencies of the base {found.item():.6g}, not {own}"
-        yield replace(made(found), detail=words)
+        around = np.linspace(np.log(50.0), np.log(2e8), 62)
+        words = f"frequencies of the base {{:.6g}}, not {own}"
+        yield from one_number(attempt, made, around, words)
 
 
-def any_factor(attempt: Attempt) -> Iterator[Attempt]:
-    if attempt.rotary is None:
-        return
-    plan, _ = _plan(attempt)
+@of_plan
+def any_factor(attempt: Attempt, plan: Plan, sizes: Sizes) -> Iterator[Attempt]:
+    def made(factor: float) -> Attempt:
+        return turned(attempt, plan._replace(inv_freq=factor * plan.inv_freq))
 
-    def made(factor: Array) -> Attempt:
-        other = plan._replace(inv_freq=factor.item() * plan.inv_freq)
-        return rotated_by(attempt, other, other)
-
-    found = solve(attempt, made, np.linspace(-4.0, 4.0, 81))
-    if found is not None and abs(found.item() - 1) > 1e-3:
-        yield replace(made(found), detail=f"frequencies times {found.item():.6g}")
+    around = np.linspace(-4.0, 4.0, 81)
+    yield from one_number(attempt, made, around, "frequencies times {:.6g}", 1.0)
 
 
-def any_magnitude(attempt: Attempt) -> Iterator[Attempt]:
-    if attempt.rotary is None:
-        return
-    plan, _ = _plan(attempt)
+@of_plan
+def any_magnitude(attempt: Attempt, plan: Plan, sizes: Sizes) -> Iterator[Attempt]:
+    def made(magnitude: float) -> Attempt:
+        return turned(attempt, plan._replace(magnitude=magnitude))
+
     own = plan.magnitude
-    if np.ndim(own) or own <= 0 or own == 1:
-        return
-
-    def made(magnitude: Array) -> Attempt:
-        other = plan._replace(magnitude=magnitude.item())
-        return rotated_by(attempt, other, other)
-
-    found = solve(attempt, made, np.log(own) + np.linspace(-1.0, 1.0, 9))
-    if found is not None:
-        words = f"a magnitude of {found.item():.6g}, not {own:.6g}"
-        yield replace(made(found), detail=words)
+    if not np.ndim(own) and own > 0 and own != 1:
+        around = np.log(own) + np.linspace(-1.0, 1.0, 9)
+        words = f"a magnitude of {{:.6g}}, not {own:.6g}"
+        yield from one_number(attempt, made, around, words)
 
 
+@of_plan
 @quiet
-def any_frequencies(attempt: Attempt) -> Iterator[Attempt]:
+def any_frequencies(attempt: Attempt, plan: Plan, sizes: Sizes) -> Iterator[Attempt]:
     """Find the frequencies that explain the results, by the Gauss-Newton method."""
-    aim = attempt.aim
-    if attempt.rotary is None or aim is None:
+    own, aim = np.array(plan.inv_freq), attempt.aim
+    if own.ndim > 1 or not own.size or aim is None:
         return
-    plan, _ = _plan(attempt)
-    own = np.array(plan.inv_freq)
     shown = np.isfinite(aim) & (aim > HIDDEN)
-    if own.ndim > 1 or not own.size or not shown.any():
+    if not shown.any():
         return
 
     def made(frequencies: Array) -> Attempt:
-        other = plan._replace(inv_freq=frequencies)
-        return rotated_by(attempt, other, other)
+        return turned(attempt, plan._replace(inv_freq=frequencies))
 
     def gap(frequencies: Array) -> Array:
         gaps = (aim - evaluate(made(frequencies)).result)[shown]
@@ -422,9 +403,7 @@ def other_columns(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
             if not sizes.free:
                 found = [plan.inv_freq[:count]] if count <= len(plan.inv_freq) else []
             for inv_freq in found:
-                if columns.shape != plan.columns.shape or (
-                    not np.array_equal(columns, plan.columns)
-                ):
+                if not np.array_equal(columns, plan.columns):
                     yield plan._replace(columns=columns, inv_freq=inv_freq)
 
 
@@ -480,27 +459,23 @@ def in_few_bits(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
                 yield plan._replace(dtype=dtype, rounded=rounded)
 
 
-def joined_heads(attempt: Attempt) -> Iterator[Attempt]:
+@of_plan
+def joined_heads(attempt: Attempt, plan: Plan, sizes: Sizes) -> Iterator[Attempt]:
     """Rotate before the heads are split: pairs and exponents of all columns."""
-    heads = attempt.get("query").shape[-3]
-    if (rotary := attempt.rotary) is None or heads == 1 or attempt.group > 1:
+    rotary, heads, dim = attempt.rotary, sizes.heads, sizes.dim
+    if heads == 1 or attempt.group > 1 or dim % 2 or np.ndim(plan.magnitude):
         return
-    plan, sizes = _plan(attempt)
-    width = heads * sizes.dim
-    count = np.arange(width // 2)
-    found = [sizes.powers(2 * count / width)]
-    found += [np.resize(sizes._replace(width=sizes.dim).usual, len(count))]
-    apart = [pairs(sizes.dim, False, h * sizes.dim) for h in range(heads)]
+    assert rotary is not None
+    width = heads * dim
+    found = [sizes.powers(np.arange(0, width, 2) / width)]
+    found += [np.resize(sizes._replace(width=dim).usual, width // 2)]
+    apart = [pairs(dim, False, h * dim) for h in range(heads)]
     grids = [pairs(width, True), pairs(width, False), np.concatenate(apart, axis=-1)]
-    fits = sizes.dim % 2 == 0 and not np.ndim(plan.magnitude)
-    for grid in grids if fits else ():
-        for inv_freq in found:
-            whole = plan._replace(columns=grid, inv_freq=inv_freq)
-            at = {"query": rotary.query_positions, "key": rotary.key_positions}
-            new = {
-                name: _of_joined(attempt.get(name), x, whole) for name, x in at.items()
-            }
-            yield replace(attempt, rotary=None).with_keywords(**new)
+    at = {"query": rotary.query_positions, "key": rotary.key_positions}
+    for grid, inv_freq in product(grids, found):
+        whole = plan._replace(columns=grid, inv_freq=inv_freq)
+        new = {name: _of_joined(attempt.get(name), x, whole) for name, x in at.items()}
+        yield replace(attempt, rotary=None).with_keywords(**new)
 
 
 def _of_joined(x: Array, positions: Array, plan: Plan) -> Array:

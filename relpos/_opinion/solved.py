@@ -67,22 +67,27 @@ def solve(
 _AROUND = np.linspace(-4.0, 4.0, 9)
 
 
-def _one_number(
-    attempt: Attempt, made: Callable[[float], Attempt], own: float, words: str
+def one_number(
+    attempt: Attempt,
+    made: Callable[[float], Attempt],
+    around: Array,
+    words: str,
+    own: float = 0.0,
 ) -> Iterator[Attempt]:
-    """Use the positive number that explains the results, if it is another one."""
-    found = solve(attempt, lambda x: made(x.item()), math.log(own) + _AROUND)
+    """Use the positive number that explains the results, if it is not its own."""
+    found = solve(attempt, lambda x: made(x.item()), around)
     if found is not None and not math.isclose(found.item(), own, rel_tol=1e-3):
         yield replace(made(found.item()), detail=words.format(found.item(), own))
 
 
 def other_number(attempt: Attempt, name: str) -> Iterator[Attempt]:
+    def made(x: float) -> Attempt:
+        return attempt.with_keywords(**{name: x})
+
     own = attempt.get(name)
     if own and own > 0:
         words = f"a {name} of {{:.6g}}, not {{:.6g}}"
-        yield from _one_number(
-            attempt, lambda x: attempt.with_keywords(**{name: x}), own, words
-        )
+        yield from one_number(attempt, made, math.log(own) + _AROUND, words, own)
 
 
 def weights_factor(attempt: Attempt) -> Iterator[Attempt]:
@@ -90,7 +95,7 @@ def weights_factor(attempt: Attempt) -> Iterator[Attempt]:
         return replace(attempt, factor=x * attempt.factor)
 
     words = "the weights, or the results, times {:.6g}"
-    yield from _one_number(attempt, made, 1.0, words)
+    yield from one_number(attempt, made, _AROUND, words, 1.0)
 
 
 def scores_factor(attempt: Attempt) -> Iterator[Attempt]:
@@ -102,7 +107,7 @@ def scores_factor(attempt: Attempt) -> Iterator[Attempt]:
         return replace(attempt, logit_factor=x * attempt.logit_factor)
 
     words = "all scores, after what is added to them, times {:.6g}"
-    yield from _one_number(attempt, made, 1.0, words)
+    yield from one_number(attempt, made, _AROUND, words, 1.0)
 
 
 #: Terms that a factor may be of together, in words.
@@ -126,7 +131,7 @@ def term_factors(attempt: Attempt) -> Iterator[Attempt]:
             )
 
         yield replace(made(0.0), detail=f"{words} left out")
-        yield from _one_number(attempt, made, 1.0, f"{words} times {{:.6g}}")
+        yield from one_number(attempt, made, _AROUND, f"{words} times {{:.6g}}", 1.0)
 
 
 def query_factors(attempt: Attempt) -> Iterator[Attempt]:
