@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
-from typing import Any, Concatenate, NamedTuple, ParamSpec
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from relpos.reference.biases import rel_shift
 from relpos.reference.formula import allowed, moved_values, softmax, terms
 
 P = ParamSpec("P")
+Result = TypeVar("Result")
 
 #: A score from here down is one that a mask of finite numbers hides.
 HIDDEN = -5e3
@@ -118,6 +119,10 @@ class Attempt:
         kept = {name: x for name, x in changed.items() if x is not None}
         return replace(self, keywords=kept)
 
+    def told(self, detail: str, **keywords: Any) -> Attempt:
+        """Return an attempt with some arguments changed, and words for that."""
+        return replace(self.with_keywords(**keywords), detail=detail)
+
     def get(self, name: str) -> Any:
         return self.keywords.get(name)
 
@@ -184,8 +189,8 @@ Changes = Callable[[Attempt], Iterable[Attempt | None]]
 
 
 def variant(
-    function: Callable[Concatenate[Attempt, P], Attempt | None],
-) -> Callable[P, Change]:
+    function: Callable[Concatenate[Attempt, P], Result],
+) -> Callable[P, Callable[[Attempt], Result]]:
     """Let a function of an attempt and more take the rest first, to make a change."""
     return lambda *rest, **keywords: lambda x: function(x, *rest, **keywords)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from relpos._biases import alibi_slopes, deberta_bucket, t5_bucket
 from relpos._checks import Array
-from relpos._opinion.attempt import Attempt, Changes, relative_to
+from relpos._opinion.attempt import Attempt, relative_to, variant
 from relpos._opinion.tables import axis_of, first_of, tables_of
 
 #: Distances that published models end at, besides those of the call.
@@ -70,32 +70,30 @@ def buckets_of(settings: Buckets, r: Array) -> Array | None:
     return None
 
 
-def by_buckets(rule: Callable[[Buckets, Array], Iterator[Array | None]]) -> Changes:
-    """Make changes of a rule that yields other buckets of relative positions."""
-
-    def changes(attempt: Attempt) -> Iterator[Attempt]:
-        buckets, names = attempt.get("buckets"), tables_of(attempt)
-        if buckets is None or not names:
-            return
-        rows = attempt.get(names[0]).shape[axis_of(names[0])]
-        first, reach = first_of(attempt, names[0]), relative_to(attempt)
-        reach = np.clip(reach, -_FARTHEST, _FARTHEST)
-        last = max(first + len(buckets) - 1, int(reach.max(initial=0)))
-        r = np.arange(min(first, int(reach.min(initial=0))), last + 1)
-        own = np.clip(r - first, 0, len(buckets) - 1)
-        seen = {np.asarray(buckets, np.int64)[own].tobytes()}
-        for settings in _made(tuple(map(int, buckets)), first, rows):
-            for found in rule(settings, r):
-                if found is None:
-                    continue
-                other = np.clip(found, 0, rows - 1).astype(np.int64)
-                if other.tobytes() not in seen:
-                    seen.add(other.tobytes())
-                    yield attempt.with_keywords(
-                        buckets=other, min_relative_position=int(r[0])
-                    )
-
-    return changes
+@variant
+def by_buckets(
+    attempt: Attempt, rule: Callable[[Buckets, Array], Iterator[Array | None]]
+) -> Iterator[Attempt]:
+    """Use the other buckets of relative positions that a rule yields."""
+    buckets, names = attempt.get("buckets"), tables_of(attempt)
+    if buckets is None or not names:
+        return
+    rows = attempt.get(names[0]).shape[axis_of(names[0])]
+    first, reach = first_of(attempt, names[0]), relative_to(attempt)
+    reach = np.clip(reach, -_FARTHEST, _FARTHEST)
+    last = max(first + len(buckets) - 1, int(reach.max(initial=0)))
+    r = np.arange(min(first, int(reach.min(initial=0))), last + 1)
+    own = np.clip(r - first, 0, len(buckets) - 1)
+    seen = {np.asarray(buckets, np.int64)[own].tobytes()}
+    for settings in _made(tuple(map(int, buckets)), first, rows):
+        for found in rule(settings, r):
+            if found is None:
+                continue
+            other = np.clip(found, 0, rows - 1).astype(np.int64)
+            if other.tobytes() not in seen:
+                seen.add(other.tobytes())
+                placed = {"buckets": other, "min_relative_position": int(r[0])}
+                yield attempt.with_keywords(**placed)
 
 
 def other_reach(settings: Buckets, r: Array) -> Iterator[Array | None]:
@@ -200,20 +198,19 @@ def slopes_of(attempt: Attempt) -> Slopes | None:
     return Slopes(np.atleast_2d(own), r)
 
 
-def by_slopes(rule: Callable[[Slopes], Iterator[Array]]) -> Changes:
-    """Make changes of a rule that yields other slopes, (H,), or biases, (H or 1, R)."""
-
-    def changes(attempt: Attempt) -> Iterator[Attempt]:
-        if (found := slopes_of(attempt)) is None:
-            return
-        own = attempt.get("rel_bias")
-        for other in rule(found):
-            bias = -other[:, None] * np.abs(found.r) if other.ndim == 1 else other
-            bias = np.broadcast_to(bias, np.atleast_2d(own).shape).reshape(own.shape)
-            if not np.allclose(bias, own, rtol=1e-9, atol=0):
-                yield attempt.with_keywords(rel_bias=bias)
-
-    return changes
+@variant
+def by_slopes(
+    attempt: Attempt, rule: Callable[[Slopes], Iterator[Array]]
+) -> Iterator[Attempt]:
+    """Use the other slopes, (H,), or biases, (H or 1, R), that a rule yields."""
+    if (found := slopes_of(attempt)) is None:
+        return
+    own = attempt.get("rel_bias")
+    for other in rule(found):
+        bias = -other[:, None] * np.abs(found.r) if other.ndim == 1 else other
+        bias = np.broadcast_to(bias, np.atleast_2d(own).shape).reshape(own.shape)
+        if not np.allclose(bias, own, rtol=1e-9, atol=0):
+            yield attempt.with_keywords(rel_bias=bias)
 
 
 def _power(heads: int) -> Array:
@@ -223,8 +220,7 @@ def _power(heads: int) -> Array:
 
 
 def _are_usual(found: Slopes) -> bool:
-    own = found.slopes[:, 0]
-    return np.allclose(own, alibi_slopes(len(own)))
+    return np.allclose(found.slopes[:, 0], alibi_slopes(len(found.slopes)))
 
 
 def plain_slopes(found: Slopes) -> Iterator[Array]:

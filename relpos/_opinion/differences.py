@@ -396,9 +396,7 @@ MISTAKES: dict[str, Row] = {
         *softmaxes.others("normal", "the softmax", NORMAL),
     ),
     "scaled_after_softmax": alone_in_weights(
-        "the scale after the softmax",
-        softmaxes.scaled_late(before=False),
-        softmaxes.scaled_late(before=True),
+        "the scale after the softmax", softmaxes.scaled_late
     ),
     "softmax_in_chunks": single_in_weights(
         "the softmax of parts of the keys merged by another rule",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -94,6 +93,5 @@ def other_rules(attempt: Attempt) -> list[Attempt]:
         bias = np.moveaxis(network(x[..., None], p), -1, -3)
         if np.isfinite(bias).all():
             mask = attempt.get("attn_mask") - own_bias + bias
-            changed = attempt.with_keywords(attn_mask=mask)
-            found.append(replace(changed, detail=words))
+            found.append(attempt.told(words, attn_mask=mask))
     return found

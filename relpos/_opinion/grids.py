@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -77,11 +76,10 @@ def other_labels(attempt: Attempt) -> Iterator[Attempt]:
             new = labels.copy()
             new[tokens:, tokens:] = (first + rule(y, x, h, w)) % rows
             if not np.array_equal(new, labels):
-                made = attempt.with_keywords(labels=new)
                 by = f", by {words}" if words else ""
-                yield replace(made, detail=f"labels of cells{more}{by}")
+                yield attempt.told(f"labels of cells{more}{by}", labels=new)
         if tokens:
             new = labels.copy()
             new[0, 1:], new[1:, 0] = labels[1:, 0], labels[0, 1:]
             words = "the labels of the class token to cells and back exchanged"
-            yield replace(attempt.with_keywords(labels=new), detail=words)
+            yield attempt.told(words, labels=new)

@@ -260,8 +260,7 @@ def fused(
         f"the columns of a fused projection of {_plurals(names)}, in order of "
         f"{words[0]}, split in order of {words[1]}"
     )
-    new = dict(zip(names, split, strict=True))
-    return replace(attempt.with_keywords(**new), detail=detail)
+    return attempt.told(detail, **dict(zip(names, split, strict=True)))
 
 
 def fusions() -> list[Change]:

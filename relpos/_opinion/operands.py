@@ -55,8 +55,7 @@ def other_scales(attempt: Attempt) -> Iterator[Attempt]:
     for words, rule in SCALES.items():
         scale = rule(heads, dim, *attempt.lengths)
         if not math.isclose(scale, own):
-            made = attempt.with_keywords(scale=scale)
-            yield replace(made, detail=f"a scale of {words}")
+            yield attempt.told(f"a scale of {words}", scale=scale)
     yield from other_number(attempt, "scale")
 
 
@@ -166,11 +165,10 @@ def in_roles(attempt: Attempt, roles: tuple[str, ...]) -> Attempt | None:
     """Use operands for others; of several lengths not all fit."""
     if not {*roles} <= attempt.keywords.keys():
         return None
-    used = zip(OPERANDS[: len(roles)], roles, strict=True)
-    changed = attempt.with_keywords(**{name: attempt.get(x) for name, x in used})
-    if changed.get("query").shape != attempt.get("query").shape:
+    new = {name: attempt.get(x) for name, x in zip(OPERANDS, roles, strict=True)}
+    if new["query"].shape != attempt.get("query").shape:
         return None
-    return replace(changed, detail=_words_of((*roles, *OPERANDS[len(roles) :])))
+    return attempt.told(_words_of(roles), **new)
 
 
 def all_roles(contrived: bool) -> list[Change]:
@@ -213,7 +211,7 @@ def normalised(attempt: Attempt) -> list[Attempt]:
     for names, (words, norm) in product(sides, NORMS.items()):
         detail = f"the {' and '.join(PLURALS[name] for name in names)} {words}"
         new = {name: norm(attempt.get(name)) for name in names}
-        found.append(replace(attempt.with_keywords(**new), detail=detail))
+        found.append(attempt.told(detail, **new))
     return found
 
 
@@ -243,15 +241,14 @@ def other_decays(attempt: Attempt) -> Iterator[Attempt]:
     if decay is None:
         return
     for words, rule in DECAYS.items():
-        made = attempt.with_keywords(log_decay=rule(decay))
-        yield replace(made, detail=f"the decay {words}")
+        yield attempt.told(f"the decay {words}", log_decay=rule(decay))
     if mask is None:
         shape = (*decay.shape[:-1], *attempt.lengths)
         of_keys = np.broadcast_to(decay[..., None, :], shape)
-        made = attempt.with_keywords(attn_mask=of_keys)
-        yield replace(made, detail="the decay of the key's own position summed too")
-        made = made.with_keywords(log_decay=None)
-        yield replace(made, detail="the decay of each key alone, not summed")
+        words = "the decay of the key's own position summed too"
+        yield attempt.told(words, attn_mask=of_keys)
+        words = "the decay of each key alone, not summed"
+        yield attempt.told(words, attn_mask=of_keys, log_decay=None)
 
 
 # ---- relative values -----------------------------------------------------------------

@@ -10,7 +10,7 @@ from itertools import product
 import numpy as np
 
 from relpos._checks import Array
-from relpos._opinion.attempt import Attempt, Change, Changes
+from relpos._opinion.attempt import Attempt, Change, variant
 
 #: The most keys of which each is tried as the first of another sequence.
 EACH = 64
@@ -55,8 +55,7 @@ WHOSE = {
 
 def moved(attempt: Attempt, query: Array, key: Array) -> Attempt | None:
     """Use other positions, where they change any distance."""
-    rotary = attempt.rotary
-    if rotary is None:
+    if (rotary := attempt.rotary) is None:
         return None
     own = rotary.key_positions[..., None, :] - rotary.query_positions[..., :, None]
     new = key[..., None, :] - query[..., :, None]
@@ -70,6 +69,7 @@ def moved(attempt: Attempt, query: Array, key: Array) -> Attempt | None:
 Rule = Callable[[Array], Array]
 
 
+@variant
 def placed(
     attempt: Attempt, of_query: Rule, of_cached: Rule, of_new: Rule
 ) -> Attempt | None:
@@ -86,27 +86,19 @@ def placed(
     return moved(attempt, of_query(rotary.query_positions), key)
 
 
-def rules_of(whose: str, rule: Rule) -> list[Rule]:
-    """Return a rule for each of those whose it is, and another for the rest."""
-    return [rule if own else np.asarray for own in WHOSE[whose][1]]
-
-
-def by_rule(whose: str, rule: str) -> Change:
+def by_rule(whose: str, rule: Rule) -> Change:
     """Make a change of the positions of some by a rule."""
-    rules = rules_of(whose, RULES[rule][1])
-    return lambda attempt: placed(attempt, *rules)
+    return placed(*(rule if own else np.asarray for own in WHOSE[whose][1]))
 
 
-def changes(rule: Callable[[Array, Array], Iterator[tuple[Array, Array]]]) -> Changes:
-    """Make changes of a rule that yields positions of queries and keys."""
-
-    def tried(attempt: Attempt) -> Iterator[Attempt | None]:
-        if (rotary := attempt.rotary) is None:
-            return
-        for query, key in rule(rotary.query_positions, rotary.key_positions):
-            yield moved(attempt, query, key)
-
-    return tried
+@variant
+def changes(
+    attempt: Attempt, rule: Callable[[Array, Array], Iterator[tuple[Array, Array]]]
+) -> Iterator[Attempt | None]:
+    """Use the positions of queries and keys that a rule yields."""
+    if (rotary := attempt.rotary) is not None:
+        for both in rule(rotary.query_positions, rotary.key_positions):
+            yield moved(attempt, *both)
 
 
 @changes
@@ -157,16 +149,12 @@ def stretched(query: Array, key: Array) -> Iterator[tuple[Array, Array]]:
         yield query, key * factor
 
 
-def moved_by(whose: str) -> Changes:
-    """Make changes that add each number to the positions of some."""
-
-    def tried(attempt: Attempt) -> Iterator[Attempt | None]:
-        steps = some(attempt.lengths[1] + 2) if attempt.rotary else ()
-        for d in (sign * step for step in steps for sign in (1, -1)):
-            rules = rules_of(whose, partial(np.add, d))
-            yield placed(attempt, *rules)
-
-    return tried
+@variant
+def moved_by(attempt: Attempt, whose: str) -> Iterator[Attempt | None]:
+    """Add each number to the positions of some."""
+    steps = some(attempt.lengths[1] + 2) if attempt.rotary else ()
+    for step, sign in product(steps, (1, -1)):
+        yield by_rule(whose, partial(np.add, sign * step))(attempt)
 
 
 def of_heads(attempt: Attempt) -> Attempt | None:
@@ -186,15 +174,15 @@ def mixed(attempt: Attempt) -> Iterator[Attempt | None]:
     whole: Rule = np.asarray
     rules = [[whole, *(RULES[name][1] for name in row)] for row in names]
     for own in product(*rules) if attempt.cached else ():
-        yield placed(attempt, *own)
+        yield placed(*own)(attempt)
 
 
 #: Differences in words, and the changes that make them.
 ROWS = {
     **{
-        f"rotary_{whose}_{rule}": (f"{who} rotated {how}", by_rule(whose, rule))
+        f"rotary_{whose}_{name}": (f"{who} rotated {how}", by_rule(whose, rule))
         for whose, (who, _) in WHOSE.items()
-        for rule, (how, _) in RULES.items()
+        for name, (how, rule) in RULES.items()
     },
     "rotary_keys_restarted": (
         "the positions of the keys counted from 0 again at some key, as of a second "

@@ -10,7 +10,7 @@ from itertools import product
 import numpy as np
 
 from relpos._checks import Array
-from relpos._opinion.attempt import Attempt, Changes
+from relpos._opinion.attempt import Attempt, variant
 from relpos._opinion.positions import some
 from relpos._opinion.tables import tables_of
 from relpos._opinion.visibility import shifted
@@ -70,18 +70,15 @@ def _by_row(x: Array, keys: int, behind: bool, last: bool, flipped: bool) -> Arr
     return padded[..., :-1] if last else padded[..., 1:]
 
 
-def of_squares(skew: Callable[..., Array]) -> Changes:
-    """Make changes of a shift of as many queries as keys, with all of its flags."""
-
-    def changes(attempt: Attempt) -> Iterator[Attempt]:
-        by_shift = shifted(attempt)
-        if by_shift is None or len({*attempt.lengths}) != 1:
-            return
-        for flipped, behind, last in product((False, True), repeat=3):
-            flags = {"flipped": flipped, "behind": behind, "last": last}
-            yield replace(by_shift, skew=partial(skew, **flags))
-
-    return changes
+@variant
+def of_squares(attempt: Attempt, skew: Callable[..., Array]) -> Iterator[Attempt]:
+    """Use a shift of as many queries as keys, with all of its flags."""
+    by_shift = shifted(attempt)
+    if by_shift is None or len({*attempt.lengths}) != 1:
+        return
+    for flipped, behind, last in product((False, True), repeat=3):
+        flags = {"flipped": flipped, "behind": behind, "last": last}
+        yield replace(by_shift, skew=partial(skew, **flags))
 
 
 transposed_skews, padded_by_row = of_squares(_across), of_squares(_by_row)

@@ -14,7 +14,6 @@ from relpos._opinion.arrays import zeros_and_ones
 from relpos._opinion.attempt import (
     Attempt,
     Change,
-    Changes,
     logits,
     rotated,
     summed,
@@ -73,16 +72,11 @@ def others(
     ]
 
 
-@variant
-def scaled_late(attempt: Attempt, before: bool) -> Attempt | None:
-    scale = attempt.get("scale")
-    if scale == 1:
-        return None
-    words = "the scale again after the softmax"
-    if not before:
-        attempt = attempt.with_keywords(scale=1.0)
-        words = "the scale after the softmax, not before it"
-    return replace(attempt, factor=scale, detail=words)
+def scaled_late(attempt: Attempt) -> Iterator[Attempt]:
+    if (scale := attempt.get("scale")) != 1:
+        made = attempt.told("the scale after the softmax, not before it", scale=1.0)
+        yield replace(made, factor=scale)
+        yield replace(attempt, factor=scale, detail="the scale again after the softmax")
 
 
 def _has(attempt: Attempt, names: tuple[str, ...]) -> bool:
@@ -92,22 +86,19 @@ def _has(attempt: Attempt, names: tuple[str, ...]) -> bool:
     return {*names} <= attempt.keywords.keys() and not truth
 
 
-def added_late(names: tuple[str, ...]) -> Changes:
+@variant
+def added_late(attempt: Attempt, names: tuple[str, ...]) -> Iterator[Attempt]:
     """Add terms to the weights, not to the scores."""
     words = (
         f"{_words_of(names)} added after the softmax, to the weights, not to the scores"
     )
-
-    def tried(attempt: Attempt) -> Iterator[Attempt]:
-        own = "rel_key" in names and "position_query" in attempt.keywords
-        if own or not _has(attempt, names):  # the term has the name of that query
-            return
-        yield replace(attempt, late=names, detail=words)
-        for hiding in ("before", "after") if hides(attempt) else ():
-            made = replace(attempt, late=names, late_hidden=True, hiding=hiding)
-            yield replace(made, detail=f"{words}, and what is hidden set to 0 then")
-
-    return tried
+    own = "rel_key" in names and "position_query" in attempt.keywords
+    if own or not _has(attempt, names):  # the term has the name of that query
+        return
+    yield replace(attempt, late=names, detail=words)
+    for hiding in ("before", "after") if hides(attempt) else ():
+        made = replace(attempt, late=names, late_hidden=True, hiding=hiding)
+        yield replace(made, detail=f"{words}, and what is hidden set to 0 then")
 
 
 @variant
@@ -129,8 +120,7 @@ def untold_sink(attempt: Attempt, count: int) -> Attempt | None:
         return None
     sinks = np.full(attempt.get("query").shape[-3], np.log(count))
     detail = f"{count} more keys of score 0 in the sum, as of padding: hide them"
-    made = attempt.with_keywords(sinks=sinks)
-    return made if count == 1 else replace(made, detail=detail)
+    return attempt.told(detail if count > 1 else "", sinks=sinks)
 
 
 # ---- parts of the keys ---------------------------------------------------------------
@@ -244,15 +234,12 @@ def _rounded(score: float) -> float:
     return short if abs(score - short) <= 1e-9 * max(1.0, abs(score)) else score
 
 
-def as_truth(inverted: bool) -> Changes:
-    def tried(attempt: Attempt) -> Iterator[Attempt]:
-        mask = attempt.get("attn_mask")
-        if mask is None or not zeros_and_ones(mask):
-            return
-        mask = mask == 1
-        made = attempt.with_keywords(attn_mask=~mask if inverted else mask)
-        nothing = made.sets and not made.sets["attn_mask"].any(axis=-1).all()
-        for empty in EMPTY if nothing else EMPTY[:1]:
-            yield replace(made, empty=empty)
-
-    return tried
+@variant
+def as_truth(attempt: Attempt, inverted: bool) -> Iterator[Attempt]:
+    mask = attempt.get("attn_mask")
+    if mask is None or not zeros_and_ones(mask):
+        return
+    made = attempt.with_keywords(attn_mask=mask == (0 if inverted else 1))
+    nothing = made.sets and not made.sets["attn_mask"].any(axis=-1).all()
+    for empty in EMPTY if nothing else EMPTY[:1]:
+        yield replace(made, empty=empty)
