@@ -53,8 +53,7 @@ PLACING = ("query_offset", "min_relative_position", "buckets", "beyond", "labels
 
 def past_shifted(products: Array, keys: int) -> Array:
     """Shift products with rows 1 - Lk to Lq - 1, of which those of the past count."""
-    found: Array = rel_shift(products[..., :keys])
-    return found
+    return np.asarray(rel_shift(products[..., :keys]))
 
 
 class Rotary(NamedTuple):
@@ -123,8 +122,17 @@ class Attempt:
         """Return an attempt with some arguments changed, and words for that."""
         return replace(self.with_keywords(**keywords), detail=detail)
 
+    def times(self, factor: Any, *terms: str) -> Attempt:
+        """Return an attempt with some terms times a factor."""
+        new = {name: factor * self.factors.get(name, 1.0) for name in terms}
+        return replace(self, factors={**self.factors, **new})
+
     def get(self, name: str) -> Any:
         return self.keywords.get(name)
+
+    def given(self, names: Iterable[str]) -> dict[str, Any]:
+        """Return those of these arguments that the call has."""
+        return {name: self.keywords[name] for name in names if name in self.keywords}
 
     @property
     def lengths(self) -> tuple[int, int]:
@@ -147,8 +155,7 @@ class Attempt:
 
     @property
     def _hiding(self) -> tuple[dict[str, Array], Array]:
-        given = (self.get(name) for name in ("query_offset", *HIDING))
-        arguments = (*self.lengths, *given)
+        arguments = *self.lengths, *map(self.get, ("query_offset", *HIDING))
         return self.kept.by_identity(arguments, lambda: _hiding_of(self))
 
     @property
@@ -163,7 +170,7 @@ class Attempt:
 def _hiding_of(attempt: Attempt) -> tuple[dict[str, Array], Array]:
     """Return the set of each argument that hides, and the mask of all of them."""
     r, numbers = distances(attempt), np.zeros(1)
-    given = {n: attempt.get(n) for n in HIDING if n in attempt.keywords}
+    given = attempt.given(HIDING)
     mask = given.pop("attn_mask", None)
     every = {name: allowed(r, **{name: value}) for name, value in given.items()}
     if mask is not None:
@@ -178,8 +185,7 @@ def _hiding_of(attempt: Attempt) -> tuple[dict[str, Array], Array]:
 
 def common(sets: Iterable[Array]) -> Array:
     """Return the pairs that are in all sets."""
-    found: Array = np.logical_and.reduce(np.broadcast_arrays(*sets))
-    return found
+    return np.asarray(np.logical_and.reduce(np.broadcast_arrays(*sets)))
 
 
 #: A known difference as a function; None where the attempt cannot have it.
@@ -223,8 +229,7 @@ def relative_to(attempt: Attempt, offset: Array | None = None) -> Array:
     lq, lk = attempt.lengths
     start = attempt.offset if offset is None else offset
     at = np.arange(lq)[:, None] + start[..., None, None]
-    found: Array = np.arange(lk) - at
-    return found
+    return np.asarray(np.arange(lk) - at)
 
 
 def distances(attempt: Attempt, offset: Array | None = None) -> Array:
@@ -276,8 +281,7 @@ def without_constants(total: Array, hidden: Array) -> Array:
     """Subtract from each row the mean of its visible scores."""
     count = np.maximum((~hidden).sum(axis=-1, keepdims=True), 1)
     mean = np.where(hidden, 0.0, total).sum(axis=-1, keepdims=True) / count
-    found: Array = total - mean
-    return found
+    return np.asarray(total - mean)
 
 
 def rotated(attempt: Attempt) -> Attempt:
@@ -453,8 +457,7 @@ def _empty_weights(attempt: Attempt, total: Array) -> Any:
 
 
 def _exponentials(x: Array) -> Array:
-    found: Array = np.exp(np.minimum(x, 700.0))
-    return found
+    return np.asarray(np.exp(np.minimum(x, 700.0)))
 
 
 def _shown(x: Array) -> Array:
@@ -526,8 +529,7 @@ def normalized(attempt: Attempt, scores: Array, hidden: Array) -> Array:
     if len(last) > 1 and sinks is not None:
         raise ValueError("sinks: of one axis")
     weights = softmax(flat, sinks)[0].reshape(moved.shape)
-    found: Array = np.moveaxis(weights, last, attempt.axes)
-    return found
+    return np.asarray(np.moveaxis(weights, last, attempt.axes))
 
 
 def _with_other_sinks(attempt: Attempt, scores: Array) -> Array:
@@ -612,20 +614,18 @@ def values_of(attempt: Attempt) -> Array:
 
 def outputs_of(attempt: Attempt, weights: Array, values: Array) -> Array:
     """Sum values by weights; relative values may be without weights."""
-    own = np.asarray(attempt.get("value"))
     name, order = attempt.term_order or ("", np.asarray)
-    if name == "rel_value":
-        of_table = order(summed(weights, values - own[..., None, :, :]))
-        return np.asarray(weights @ own + of_table)
-    if not attempt.unweighted:
+    if name != "rel_value" and not attempt.unweighted:
         return summed(weights, values)
+    own = np.asarray(attempt.get("value"))
     moved = values - own[..., None, :, :]
-    if attempt.unweighted == "over queries":
-        over: Array = np.einsum("...ij,...ijd->...jd", weights, moved)
-        return np.asarray(weights @ own + over)
-    reduced = moved.mean if attempt.unweighted == "mean" else moved.sum
-    found: Array = weights @ own + reduced(axis=-2)
-    return found
+    if name == "rel_value":
+        of_table = order(summed(weights, moved))
+    elif attempt.unweighted == "over queries":
+        of_table = np.einsum("...ij,...ijd->...jd", weights, moved)
+    else:
+        of_table = getattr(np, attempt.unweighted)(moved, axis=-2)
+    return np.asarray(weights @ own + of_table)
 
 
 def summed(weights: Array, values: Array) -> Array:

@@ -101,6 +101,16 @@ def other_reach(settings: Buckets, r: Array) -> Iterator[Array | None]:
         yield buckets_of(settings._replace(reach=reach), r)
 
 
+def _of_direction(
+    settings: Buckets, r: Array, later: Callable[[Array, int], Array] = np.greater
+) -> tuple[int, Array, Array]:
+    """Return the buckets of T5 of one direction, distances in it, and its bucket 0."""
+    if settings.both:
+        rows = settings.rows // 2
+        return rows, np.abs(r), np.where(later(r, 0), rows, 0)
+    return settings.rows, np.maximum(-r, 0), np.zeros_like(r)
+
+
 def by_logarithm(
     settings: Buckets,
     r: Array,
@@ -109,32 +119,24 @@ def by_logarithm(
     later: Callable[[Array, int], Array] = np.greater,
 ) -> Array:
     """Return buckets by a logarithm, with another rounding or exact part."""
-    n, sign = np.abs(r), np.sign(r)
     if settings.centre is not None:
-        middle = exact or settings.rows // 2
+        n, middle = np.abs(r), exact or settings.rows // 2
         width, last = settings.rows // 2 - 1, settings.reach - 1
         share = np.log(np.maximum(n, 1) / middle) / np.log(last / middle)
         far = middle + rounding(share * width)
-        return settings.centre + sign * np.where(n <= middle, n, far)
-    rows, side = settings.rows, np.zeros_like(r)
-    if settings.both:
-        rows //= 2
-        side = np.where(later(r, 0), rows, 0)
-    else:
-        n = np.maximum(-r, 0)
+        return settings.centre + np.sign(r) * np.where(n <= middle, n, far)
+    rows, n, side = _of_direction(settings, r, later)
     exact = exact or rows // 2
     share = np.log(np.maximum(n, 1) / exact) / np.log(settings.reach / exact)
     far = np.minimum(exact + rounding(share * (rows - exact)), rows - 1)
-    found: Array = side + np.where(n < exact, n, far)
-    return found
+    return np.asarray(side + np.where(n < exact, n, far))
 
 
 def other_logarithm(settings: Buckets, r: Array) -> Iterator[Array]:
     if settings.centre is not None:
         return
-    rows = settings.rows // (2 if settings.both else 1)
-    n, exact = np.abs(r) if settings.both else np.maximum(-r, 0), rows // 2
-    side = np.where(settings.both & (r > 0), rows, 0)
+    rows, n, side = _of_direction(settings, r)
+    exact = rows // 2
     for over, under, width, end in product(
         (exact, 1), (settings.reach / exact, settings.reach),
         (rows - exact, settings.rows - exact, rows, settings.rows), (True, False),

@@ -199,20 +199,13 @@ def diagnose(
     mask = keywords.get("attn_mask")
     note = None if mask is None else added_mask("attn_mask", mask)
     found = []
-    for attempt in _views(start, results):
-        for layout, array in _laid_out(results, attempt):
-            found.append((layout, search(array, attempt, roundings)))
-            if _rank(found[-1][1])[:3] == (False, False, 0):  # there is nothing simpler
-                return _noted(_diagnosis(scheme, *found[-1], coarse), note)
-    best = min(found, key=lambda pair: _rank(pair[1]))
-    return _noted(_diagnosis(scheme, *best, coarse), note)
-
-
-def _noted(diagnosis: Diagnosis, note: str | None) -> Diagnosis:
-    """Add a sentence about a mask of zeros and ones to the verdict."""
-    if note is None:
-        return diagnosis
-    return diagnosis._replace(verdict=f"{diagnosis.verdict}; {note}")
+    views = ((x, _laid_out(results, x)) for x in _views(start, results))
+    for attempt, layout, array in ((x, *read) for x, every in views for read in every):
+        found.append((layout, search(array, attempt, roundings)))
+        if _rank(found[-1][1])[:3] == (False, False, 0):
+            break  # there is nothing simpler
+    layout, finding = min(found, key=lambda pair: _rank(pair[1]))
+    return _diagnosis(scheme, layout, finding, coarse, note)
 
 
 def _names(kind: str) -> str:
@@ -286,7 +279,7 @@ def _rank(finding: Finding) -> tuple[bool, bool, int, float]:
 
 
 def _diagnosis(
-    scheme: str | None, layout: str, finding: Finding, coarse: bool
+    scheme: str | None, layout: str, finding: Finding, coarse: bool, note: str | None
 ) -> Diagnosis:
     """Report a finding, with the layout of the heads among the differences."""
     kind, closest = finding.kind, finding.closest
@@ -296,5 +289,6 @@ def _diagnosis(
     named = (scheme or "attention").removeprefix("relpos.")
     called = f"relpos.{scheme_called(named).name}"
     verdict = LAYOUTS.get(layout, "") + finding.sentence(called, coarse)
+    verdict += f"; {note}" if note else ""
     differences = () if finding.found is None else names
     return Diagnosis(verdict, kind, differences, closest.error, names)

@@ -166,8 +166,7 @@ CONVENTIONS: dict[str, Row] = {
     "columns_exchanged": everywhere(
         "the table's columns in the other layout of sinusoids, interleaved or "
         "concatenated",
-        tables.other_columns(to_pairs=True),
-        tables.other_columns(to_pairs=False),
+        *map(tables.other_columns, ((2, -1), (-1, 2))),
     ),
     "values_share_table": in_outputs(
         "the table of the keys for the values too", tables.taken(rel_value="rel_key")
@@ -288,8 +287,7 @@ MISTAKES: dict[str, Row] = {
     ),
     "absolute_rows": everywhere(
         "the row of the key's own position, whatever the query's, as without a shift",
-        tables.at_key(middle=True),
-        tables.at_key(middle=False),
+        tables.at_key,
     ),
     "query_table_reversed": everywhere(
         "the table of the queries reversed", tables.one_reversed("rel_query")
@@ -299,12 +297,10 @@ MISTAKES: dict[str, Row] = {
     ),
     "not_transposed": everywhere(
         "the key's position scores not transposed",
-        operands.where(operands.is_disentangled, transposed=("rel_query",)),
+        operands.query_term_transposed,
         lambda x: (
-            replace(y, transposed=("rel_query",))
-            if (y := tables.one_reversed("rel_query")(x)) is not None
-            and operands.is_disentangled(y)
-            else None
+            (y := tables.one_reversed("rel_query")(x))
+            and operands.query_term_transposed(y)
         ),
     ),
     # sizes
@@ -384,7 +380,7 @@ MISTAKES: dict[str, Row] = {
     ),
     # the softmax, and what happens before and after it
     "softmax_axes": alone_in_weights(
-        "the softmax over other axes, not over keys alone", *softmaxes.all_axes()
+        "the softmax over other axes, not over keys alone", softmaxes.other_axes
     ),
     "softmax_twice": alone_in_weights(
         "the softmax twice: the weights have a second one",
@@ -399,8 +395,7 @@ MISTAKES: dict[str, Row] = {
         "the scale after the softmax", softmaxes.scaled_late
     ),
     "softmax_in_chunks": single_in_weights(
-        "the softmax of parts of the keys merged by another rule",
-        softmaxes.in_parts,
+        "the softmax of parts of the keys merged by another rule", softmaxes.in_parts
     ),
     "added_after_softmax": alone_in_weights(
         "a bias or position term added after the softmax",
@@ -421,8 +416,7 @@ MISTAKES: dict[str, Row] = {
         "another rule of the cap", *softmaxes.others("cap", "the cap", CAPS, "softcap")
     ),
     "cap_other": single(
-        "a cap of another number",
-        partial(solved.other_number, name="softcap"),
+        "a cap of another number", partial(solved.other_number, name="softcap")
     ),
     "sink_rule": alone_in_weights(
         "another rule of the sinks",
@@ -449,7 +443,7 @@ MISTAKES: dict[str, Row] = {
     ),
     "mask_added": alone(
         "truth values of a mask added to the scores, as 1 and 0",
-        *visibility.numbers_added(),
+        visibility.numbers_added,
     ),
     "window_bounds": alone(
         "a window with other bounds, or for another query", *visibility.windows()
@@ -481,20 +475,17 @@ MISTAKES: dict[str, Row] = {
         "what hides rolled along the keys or the queries", *visibility.rolled()
     ),
     "causal_diagonal": single(
-        "the last visible key further from each query's own",
-        visibility.other_diagonal,
+        "the last visible key further from each query's own", visibility.other_diagonal
     ),
     "keys_left_out": single(
         "the first or the last keys left out", visibility.keys_left_out
     ),
     "hidden_by_both": alone(
-        "two arguments that hide combined in another way",
-        *visibility.combinations_of_two(),
+        "two arguments that hide combined in another way", visibility.combined
     ),
     "hidden_is_finite": alone_in_weights(
         "a finite score where the mask hides, which a softmax sees",
-        softmaxes.finite(lowered=False),
-        softmaxes.finite(lowered=True),
+        *map(softmaxes.finite, ("filled", "lowered")),
     ),
     # operands
     "operands_exchanged": alone(
@@ -507,8 +498,7 @@ MISTAKES: dict[str, Row] = {
     ),
     "weights_transposed": alone_in_outputs(
         "the weights transposed before they multiply the values",
-        operands.crossed(of_queries=False),
-        operands.crossed(of_queries=True),
+        operands.crossed,
     ),
     "operands_normalised": alone("queries or keys normalised", operands.normalised),
     "residual_added": _rows_of("outputs", single=True)(
@@ -518,7 +508,7 @@ MISTAKES: dict[str, Row] = {
     "other_decay": alone("another decay", operands.other_decays),
     "values_unweighted": alone_in_outputs(
         "relative values without weights, or with transposed ones",
-        *map(operands.unweighted, ("sum", "mean", "over queries")),
+        operands.unweighted,
     ),
     "heads_split": alone(
         "heads split without a transpose, or another layout", *layouts.splits()
@@ -551,8 +541,7 @@ MISTAKES: dict[str, Row] = {
         "heads split or merged in another order of axes", *layouts.other_orders()
     ),
     "fused_split": single(
-        "the columns of a fused projection split in another order",
-        *layouts.fusions(),
+        "the columns of a fused projection split in another order", layouts.fused
     ),
     "heads_mapped": single(
         "the arguments of other heads or items of the batch",
@@ -618,8 +607,7 @@ MISTAKES: dict[str, Row] = {
         f"{source}_table_for_{target}": alone(
             f"the table of the {operands.PLURALS[source]} added to the "
             f"{operands.PLURALS[target]}",
-            tables.used_for(f"rel_{source}", f"rel_{target}", kept=False),
-            tables.used_for(f"rel_{source}", f"rel_{target}", kept=True),
+            tables.used_for(f"rel_{source}", f"rel_{target}"),
         )
         for source, target in permutations(operands.OPERANDS, 2)
     },

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,36 +14,33 @@ from relpos._opinion.attempt import Attempt, relative_to
 
 Pair = tuple[Any, Any]
 #: Other numerators and denominators of the normalised distance, in words: of psi, c,
-#: distances, positions of queries, those from the threshold t on, positions of keys,
-#: their number, and t.
-NUMBERS: dict[str, Callable[..., Pair]] = {
-    "without the logarithm": lambda psi, c, d, i, far, j, n, t: (c * d, c * far),
-    "without c in the logarithm": lambda psi, c, d, i, far, j, n, t: (
-        np.log(d + 1),
-        np.log(far + 1),
-    ),
-    "without the threshold": lambda psi, c, d, i, far, j, n, t: (psi(d), psi(i)),
+#: distances d, positions i of queries, those from the threshold t on (far), positions j
+#: of keys, their number n, and t.
+NUMBERS: dict[str, Callable[[Any], Pair]] = {
+    "without the logarithm": lambda x: (x.c * x.d, x.c * x.far),
+    "without c in the logarithm": lambda x: (np.log(x.d + 1), np.log(x.far + 1)),
+    "without the threshold": lambda x: (x.psi(x.d), x.psi(x.i)),
     "divided by that of the number of keys, not of the query's position": (
-        lambda psi, c, d, i, far, j, n, t: (psi(d), psi(n))
+        lambda x: (x.psi(x.d), x.psi(x.n))
     ),
     "divided by that of the key's position, not of the query's": (
-        lambda psi, c, d, i, far, j, n, t: (psi(d), psi(np.maximum(j, t)))
+        lambda x: (x.psi(x.d), x.psi(np.maximum(x.j, x.t)))
     ),
     "divided by that of the key's position, without the threshold": (
-        lambda psi, c, d, i, far, j, n, t: (psi(d), psi(j))
+        lambda x: (x.psi(x.d), x.psi(x.j))
     ),
     "divided by the query's position, not by its logarithm": (
-        lambda psi, c, d, i, far, j, n, t: (psi(d), far)
+        lambda x: (x.psi(x.d), x.far)
     ),
     "divided by that of the position from 1, not from 0": (
-        lambda psi, c, d, i, far, j, n, t: (psi(d), psi(np.maximum(far, i + 1)))
+        lambda x: (x.psi(x.d), x.psi(np.maximum(x.far, x.i + 1)))
     ),
     "divided by the threshold where it is larger than the logarithm, not than the "
-    "position": lambda psi, c, d, i, far, j, n, t: (psi(d), np.maximum(psi(i), t)),
+    "position": lambda x: (x.psi(x.d), np.maximum(x.psi(x.i), x.t)),
     "divided by that of the position among the queries, without the offset": (
-        lambda psi, c, d, i, far, j, n, t: (psi(d), psi(np.maximum(i - i[0], t)))
+        lambda x: (x.psi(x.d), x.psi(np.maximum(x.i - x.i[0], x.t)))
     ),
-    "without the division": lambda psi, c, d, i, far, j, n, t: (psi(d), None),
+    "without the division": lambda x: (x.psi(x.d), None),
 }
 #: Other networks, in words: functions of the normalised distance and of the parameters.
 NETWORKS: dict[str, Callable[[Any, Fire], Any]] = {
@@ -70,27 +68,25 @@ def other_rules(attempt: Attempt) -> list[Attempt]:
     if attempt.fire is None or attempt.offset.ndim:
         return []
     p, own_bias = attempt.fire
-    r = relative_to(attempt)
-    i, j = attempt.offset + np.arange(r.shape[0])[:, None], np.arange(r.shape[1])
-    far, c = np.maximum(i, abs(p.threshold)), abs(p.c)
+    r, (lq, lk) = relative_to(attempt), attempt.lengths
+    i, c, t = attempt.offset + np.arange(lq)[:, None], abs(p.c), abs(p.threshold)
+    x = SimpleNamespace(c=c, d=np.abs(r), i=i, j=np.arange(lk), n=lk, t=t)
+    x.psi, x.far = lambda d: np.log(c * d + 1.0), np.maximum(i, t)
     sign = -np.sign(r) if p.signed else 1.0
 
-    def psi(d: Any) -> Any:
-        return np.log(c * d + 1.0)
-
-    def number(rule: Callable[..., Pair]) -> Any:
-        over, under = rule(psi, c, np.abs(r), i, far, j, r.shape[1], abs(p.threshold))
+    def number(rule: Callable[[Any], Pair]) -> Any:
+        over, under = rule(x)
         return sign * over / (1.0 if under is None else under + p.eps)
 
-    right = number(lambda psi, c, d, i, far, j, n, t: (psi(d), psi(far)))
+    right = number(lambda x: (x.psi(x.d), x.psi(x.far)))
     made: list[tuple[str, Any, Any]] = [
         (f"the normalised distance {words}", number(f), _network)
         for words, f in NUMBERS.items()
     ]
     made += [(f"the network {words}", right, f) for words, f in NETWORKS.items()]
     found = []
-    for words, x, network in made:
-        bias = np.moveaxis(network(x[..., None], p), -1, -3)
+    for words, distance, network in made:
+        bias = np.moveaxis(network(distance[..., None], p), -1, -3)
         if np.isfinite(bias).all():
             mask = attempt.get("attn_mask") - own_bias + bias
             found.append(attempt.told(words, attn_mask=mask))

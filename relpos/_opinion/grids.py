@@ -42,8 +42,7 @@ RULES: dict[str, Callable[[Array, Array, int, int], Array]] = {
 
 def _apart(at: Array) -> Array:
     """Return the distances of pairs of cells along an axis: key minus query."""
-    found: Array = at - at[:, None]
-    return found
+    return np.asarray(at - at[:, None])
 
 
 def _grid_of(cells: Array) -> tuple[int, int, int, int] | None:
@@ -63,8 +62,8 @@ def other_labels(attempt: Attempt) -> Iterator[Attempt]:
     labels = attempt.get("labels")
     if not isinstance(labels, np.ndarray) or labels.ndim != 2 or len(labels) < 4:
         return
-    tables = [(x, n) for n in TABLES if (x := attempt.get(n)) is not None]
-    rows = min((x.shape[axis_of(name)] for x, name in tables), default=1)
+    tables = attempt.given(TABLES)
+    rows = min((x.shape[axis_of(name)] for name, x in tables.items()), default=1)
     for tokens in (0, 1):
         if (grid := _grid_of(labels[tokens:, tokens:])) is None:
             continue

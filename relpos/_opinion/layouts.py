@@ -30,6 +30,15 @@ Axes = tuple[int, ...]
 HEADS_FIRST, HEADS_JOINED = (0, 1, 2, 3), (0, 2, 1, 3)
 
 
+def taken_for(x: Array, stored: Axes, read: Axes) -> Array:
+    """Put the last axes in order `stored`, and read them as if they were in `read`."""
+    first = x.ndim - len(read)
+    lead, last = [*range(first)], x.shape[first:]
+    moved = x.transpose(*lead, *(first + axis for axis in stored))
+    split = moved.reshape(*x.shape[:first], *(last[axis] for axis in read))
+    return split.transpose(*lead, *(first + np.argsort(read)))
+
+
 class Order(NamedTuple):
     """An array of axes (B, H, L, D), put in order `stored` and read as if in `read`.
 
@@ -42,12 +51,9 @@ class Order(NamedTuple):
     def of(self, x: Array) -> Array:
         """Return an array in this order."""
         x4 = x.reshape((1,) * (4 - x.ndim) + x.shape)
-        moved = x4.transpose(self.stored)
         if self.read is None:
-            return moved
-        shape = [x4.shape[axis] for axis in self.read]
-        found = moved.reshape(shape).transpose(np.argsort(self.read))
-        return found.reshape(x.shape)
+            return x4.transpose(self.stored)
+        return taken_for(x4, self.stored, self.read).reshape(x.shape)
 
     @property
     def inverse(self) -> Order:
@@ -80,10 +86,8 @@ def _orders() -> list[Order]:
 def _repeats(order: Order, shape: tuple[int, ...]) -> bool:
     """Return True if an order moves axes of length 1, as another one does not."""
     sizes = (1,) * (4 - len(shape)) + shape
-    single = [axis for axis in range(4) if sizes[axis] == 1]
-    first = [axis for axis in order.stored if axis in single]
-    begins = order.stored[: len(single)] == tuple(single)
-    return bool(first) and not begins
+    single = tuple(axis for axis in range(4) if sizes[axis] == 1)
+    return order.stored[: len(single)] != single
 
 
 def _plurals(names: tuple[str, ...]) -> str:
@@ -96,34 +100,26 @@ def inputs(
     attempt: Attempt, names: tuple[str, ...], order: Order, back: bool
 ) -> Attempt | None:
     """Read operands in another order; `back`: results are put back in the same way."""
-    here = tuple(name for name in names if name in attempt.keywords)
-    shapes = {attempt.get(name).shape for name in here}
-    rotary = attempt.rotary is not None and order.read is None
-    if any(_repeats(order, shape) for shape in shapes):
+    given = attempt.given(names)
+    shapes, together = {x.shape for x in given.values()}, len(names) == 3 and back
+    if len(given) < len(names):
         return None
-    if len(here) < len(names) or any(len(x) not in (3, 4) for x in shapes) or rotary:
+    if any(len(shape) not in (3, 4) or _repeats(order, shape) for shape in shapes):
         return None
-    if order.read is None and (len(shapes) > 1 or len(names) < 3 or not back):
+    if order.read is None and (attempt.rotary or len(shapes) > 1 or not together):
         return None
-    arrays = {name: order.of(attempt.get(name)) for name in here}
-    if all(_equal(x, attempt.get(name)) for name, x in arrays.items()):
+    arrays = {name: order.of(x) for name, x in given.items()}
+    if all(np.array_equal(x, given[name]) for name, x in arrays.items()):
         return None
-    made = attempt.with_keywords(**arrays)
-    if back:
-        made = replace(made, arrangement=order.inverse.of)
+    detail = (
+        f"heads of {_plurals(names)} split without a transpose, by a reshape: axes "
+        f"{order}"
+    )
     if order.read is None:
         over = {0: "items of the batch", 1: "heads", 2: "positions"}[order.stored[2]]
         detail = f"the layout {order}, so that attention is over the {over}"
-    else:
-        detail = (
-            f"heads of {_plurals(here)} split without a transpose, by a reshape: axes "
-            f"{order}"
-        )
-    return replace(made, detail=detail)
-
-
-def _equal(x: Array, y: Array) -> bool:
-    return x.shape == y.shape and bool((x == y).all())
+    made = attempt.told(detail, **arrays)
+    return replace(made, arrangement=order.inverse.of) if back else made
 
 
 @variant
@@ -154,15 +150,14 @@ def reduced(attempt: Attempt, rule: str) -> Attempt | None:
 
 def moved_results(attempt: Attempt) -> Iterator[Attempt]:
     count = attempt.lengths[0]
-    orders = {
-        f"rolled by {step}": np.roll(np.arange(count), step) for step in some(count)
+    orders: dict[str, Callable[..., Array]] = {
+        f"rolled by {step}": partial(np.roll, shift=step) for step in some(count)
     }
     if count > 1:
-        orders["in the reverse order"] = np.arange(count)[::-1]
+        orders["in the reverse order"] = np.flip
     for words, order in orders.items():
-        taken = partial(np.take, indices=order, axis=-2)
         detail = f"the results of the queries {words}"
-        yield replace(attempt, arrangement=taken, detail=detail)
+        yield replace(attempt, arrangement=partial(order, axis=-2), detail=detail)
 
 
 #: Ways to mix up items (B) and heads (H) of a term (B, H, .., ..), in words.
@@ -183,7 +178,7 @@ MIXED: dict[str, Callable[[Array], Array]] = {
 
 
 def mixed_terms(attempt: Attempt) -> Iterator[Attempt]:
-    names = [n for n in ("rel_key", "rel_query", "rel_value") if n in attempt.keywords]
+    names = attempt.given(("rel_key", "rel_query", "rel_value"))
     if attempt.get("query").ndim != 4 or "labels" in attempt.keywords:
         return
     for name, (words, order) in product(names, MIXED.items()):
@@ -201,15 +196,11 @@ _OF_TERM = ("H", "Lq", "Lk")
 
 
 def reshaped_terms(attempt: Attempt) -> Iterator[Attempt]:
-    names = [n for n in ("rel_bias", "attn_mask") if attempt.get(n) is not None]
+    names = attempt.given(("rel_bias", "attn_mask"))
     for name, order in product(names, list(permutations(range(3)))[1:]):
 
-        def reshaped(x: Array, order: tuple[int, ...] = order) -> Array:
-            if x.ndim < 3:
-                return x
-            lead = range(x.ndim - 3)
-            moved = x.transpose(*lead, *(len(lead) + axis for axis in order))
-            return moved.reshape(x.shape)
+        def reshaped(x: Array, order: Axes = order) -> Array:
+            return x if x.ndim < 3 else taken_for(x, order, (0, 1, 2))
 
         stored = ", ".join(_OF_TERM[axis] for axis in order)
         detail = f"{TERMS[name]} reshaped from ({stored}) to (H, Lq, Lk): transpose it"
@@ -234,43 +225,26 @@ def other_orders() -> list[Change]:
 
 # ---- fused projections ---------------------------------------------------------------
 
-#: Axes of the columns of a fused projection: operands, heads, and columns of a head.
-_FUSED = ((0, 1, 2), (1, 0, 2), (1, 2, 0), (0, 2, 1))
+#: Axes of the columns of a fused projection, and orders of them.
 _LETTERS = ("operands", "heads", "columns of a head")
+_FUSED = ((0, 1, 2), (1, 0, 2), (1, 2, 0), (0, 2, 1))
 
 
-@variant
-def fused(
-    attempt: Attempt, names: tuple[str, ...], stored: Axes, read: Axes
-) -> Attempt | None:
-    arrays = [attempt.get(name) for name in names if name in attempt.keywords]
-    if len(arrays) < len(names) or len({x.shape for x in arrays}) > 1:
-        return None
-    x = np.moveaxis(np.stack(arrays), (0, -3), (-3, -2))  # (..., L, operands, H, D)
-    shape = x.shape[-3:]
-    lead = x.ndim - 3
-    moved = x.transpose(*range(lead), *(lead + axis for axis in stored))
-    back = [lead + int(axis) for axis in np.argsort(read)]
-    split = moved.reshape(*x.shape[:-3], *(shape[axis] for axis in read))
-    split = np.moveaxis(split.transpose(*range(lead), *back), (-3, -2), (0, -3))
-    if _equal(split, np.stack(arrays)):
-        return None
-    words = [", ".join(_LETTERS[axis] for axis in order) for order in (stored, read)]
-    detail = (
-        f"the columns of a fused projection of {_plurals(names)}, in order of "
-        f"{words[0]}, split in order of {words[1]}"
-    )
-    return attempt.told(detail, **dict(zip(names, split, strict=True)))
-
-
-def fusions() -> list[Change]:
-    return [
-        fused(names, stored, read)
-        for names in TOGETHER[:3]
-        for stored in _FUSED
-        for read in _FUSED
-        if stored != read
-    ]
+def fused(attempt: Attempt) -> Iterator[Attempt]:
+    for names, (stored, read) in product(TOGETHER[:3], permutations(_FUSED, 2)):
+        arrays = [*attempt.given(names).values()]
+        if len(arrays) < len(names) or len({x.shape for x in arrays}) > 1:
+            continue
+        x = np.moveaxis(np.stack(arrays), (0, -3), (-3, -2))  # (.., L, operands, H, D)
+        split = np.moveaxis(taken_for(x, stored, read), (-3, -2), (0, -3))
+        if np.array_equal(split, arrays):
+            continue
+        words = [", ".join(_LETTERS[axis] for axis in x) for x in (stored, read)]
+        detail = (
+            f"the columns of a fused projection of {_plurals(names)}, in order of "
+            f"{words[0]}, split in order of {words[1]}"
+        )
+        yield attempt.told(detail, **dict(zip(names, split, strict=True)))
 
 
 # ---- items and heads of others -------------------------------------------------------
@@ -314,7 +288,7 @@ def mapped(attempt: Attempt, names: tuple[str, ...]) -> Attempt | None:
     count, heads = int(np.prod(shape)), shape[-1] if shape else 1
     if aim is None or aim.shape[:-2] != shape or not 1 < count <= _MOST:
         return None
-    if any(attempt.get(name) is None for name in names):
+    if len(attempt.given(names)) < len(names):
         return None
     own = np.arange(count)
     errors = []
@@ -324,9 +298,8 @@ def mapped(attempt: Attempt, names: tuple[str, ...]) -> Attempt | None:
             return None
         gap = np.abs(evaluate(rolled).result - aim).reshape(count, -1)
         errors.append(np.where(np.isnan(gap), np.inf, gap).max(axis=-1, initial=0.0))
-    best = np.argmin(errors, axis=0)
     least = np.min(errors, axis=0)
-    best = np.where(errors[0] <= 2.0 * least + 1e-9, 0, best)
+    best = np.where(errors[0] <= 2.0 * least + 1e-9, 0, np.argmin(errors, axis=0))
     index = (own + best) % count
     if not best.any() or (least > 0.1 * np.abs(aim).max()).any():
         return None
@@ -396,14 +369,14 @@ def _words_of(index: Array) -> str:
         return _line_of("head", head[0], "heads")
     if (head == own_head).all() and (item == item[:, :1]).all():
         return _line_of("item", item[:, 0], "items of the batch")
-    flat, count = index.ravel(), index.size
-    tiles = np.arange(count) % len(item)
-    if (item.ravel() == tiles).all():
+    if (item.ravel() == np.arange(index.size) % len(item)).all():
         return (
             "of other items of the batch: repeated for the heads as a whole (tile), "
             "not one by one (repeat)"
         )
-    return f"of other items of the batch and heads: of numbers {[*map(int, flat)]}"
+    return (
+        f"of other items of the batch and heads: of numbers {[*map(int, index.flat)]}"
+    )
 
 
 def _line_of(one: str, index: Array, many: str) -> str:

@@ -61,8 +61,7 @@ def other_scales(attempt: Attempt) -> Iterator[Attempt]:
 
 def has_numbers(attempt: Attempt, *names: str) -> bool:
     """Return True if one of these arguments has numbers; of a mask not 0 alone."""
-    arrays = {n: attempt.get(n) for n in names if attempt.get(n) is not None}
-    floats = {n: x for n, x in arrays.items() if x.dtype.kind == "f"}
+    floats = {n: x for n, x in attempt.given(names).items() if x.dtype.kind == "f"}
     if (mask := floats.pop("attn_mask", None)) is not None:
         return bool(floats) or bool((np.isfinite(mask) & (mask != 0)).any())
     return bool(floats)
@@ -78,16 +77,15 @@ def where(
 
 @variant
 def rescaled(attempt: Attempt, names: tuple[str, ...], power: int) -> Attempt | None:
-    if not has_numbers(attempt, *names) or attempt.get("scale") in (0, 1):
-        return None
+    fits = has_numbers(attempt, *names) and attempt.get("scale") not in (0, 1)
     powers = {**attempt.powers, **dict.fromkeys(names, power)}
-    return replace(attempt, powers=powers)
+    return replace(attempt, powers=powers) if fits else None
 
 
 def transposed(attempt: Attempt) -> Iterator[Attempt]:
     if len({*attempt.lengths}) > 1 or attempt.lengths[0] < 2:
         return
-    names = [name for name in TERMS if attempt.get(name) is not None]
+    names = attempt.given(TERMS)
     every = [("content",), ("content", "pos_bias_u"), *((name,) for name in names)]
     for some in (*every, ("rel_key", "pos_bias_v")) if names else ():
         if {*some} <= {"content", *names}:
@@ -97,31 +95,28 @@ def transposed(attempt: Attempt) -> Iterator[Attempt]:
 
 def memory_unplaced(attempt: Attempt) -> Attempt | None:
     names = ("rel_key", "pos_bias_v", "rel_query", "rel_bias")
-    if not attempt.cached or not {*names} & attempt.keywords.keys():
+    if not attempt.cached or not attempt.given(names):
         return None
-    new = np.arange(attempt.lengths[1]) >= attempt.cached
-    return replace(attempt, factors={**attempt.factors, **dict.fromkeys(names, new)})
+    return attempt.times(np.arange(attempt.lengths[1]) >= attempt.cached, *names)
 
 
-def is_disentangled(attempt: Attempt) -> bool:
-    """Return True if keys have a table, and scores are as many either way."""
-    return "rel_query" in attempt.keywords and len({*attempt.lengths}) == 1
+def query_term_transposed(attempt: Attempt) -> Attempt | None:
+    fits = "rel_query" in attempt.keywords and len({*attempt.lengths}) == 1
+    return replace(attempt, transposed=("rel_query",)) if fits else None
 
 
 @variant
 def negated(attempt: Attempt, *names: str) -> Attempt | None:
-    here = [n for n in names if has_numbers(attempt, n)]
-    factors = {n: -attempt.factors.get(n, 1.0) for n in here}
-    return replace(attempt, factors={**attempt.factors, **factors}) if here else None
+    here = [name for name in names if has_numbers(attempt, name)]
+    return attempt.times(-1.0, *here) if here else None
 
 
 @variant
 def without(attempt: Attempt, name: str) -> Attempt | None:
     """Leave a term out, with those that cannot be without it."""
-    if name not in attempt.keywords:
-        return None
     others = ("pos_bias_v", "position_query") if name == "rel_key" else ()
-    return attempt.with_keywords(**dict.fromkeys((name, *others)))
+    made = attempt.with_keywords(**dict.fromkeys((name, *others)))
+    return made if name in attempt.keywords else None
 
 
 def heads_tiled(attempt: Attempt) -> Attempt | None:
@@ -129,17 +124,16 @@ def heads_tiled(attempt: Attempt) -> Attempt | None:
     if group in (1, heads):
         return None
     order = np.arange(heads) % (heads // group) * group
-    names = [name for name in ("key", "value") if name in attempt.keywords]
-    return attempt.with_keywords(
-        **{name: np.take(attempt.get(name), order, axis=-3) for name in names}
-    )
+    given = attempt.given(("key", "value"))
+    new = {name: np.take(x, order, axis=-3) for name, x in given.items()}
+    return attempt.with_keywords(**new)
 
 
 def u_v_added(attempt: Attempt) -> Iterator[Attempt]:
     u, v = attempt.get("pos_bias_u"), attempt.get("pos_bias_v")
     if u is not None and v is not None:
-        for both in ((u + v, None), (None, u + v), (u + v, u + v)):
-            yield attempt.with_keywords(pos_bias_u=both[0], pos_bias_v=both[1])
+        for of_u, of_v in ((u + v, None), (None, u + v), (u + v, u + v)):
+            yield attempt.with_keywords(pos_bias_u=of_u, pos_bias_v=of_v)
 
 
 # ---- queries, keys and values used for one another -----------------------------------
@@ -150,14 +144,11 @@ PLURALS = {"query": "queries", "key": "keys", "value": "values"}
 
 def _words_of(roles: tuple[str, ...]) -> str:
     """Say which operands are used for which."""
-    changed = [i for i in range(3) if roles[i] != OPERANDS[i]]
-    if len(changed) == 2 and {roles[i] for i in changed} == {
-        OPERANDS[i] for i in changed
-    }:
-        first, second = (PLURALS[OPERANDS[i]] for i in changed)
-        return f"{first} and {second} exchanged"
-    parts = [f"the {PLURALS[roles[i]]} for the {PLURALS[OPERANDS[i]]}" for i in changed]
-    return " and ".join(parts)
+    pairs = zip(OPERANDS, roles, strict=True)
+    used = {PLURALS[own]: PLURALS[x] for own, x in pairs if own != x}
+    if len(used) == 2 and used.keys() == {*used.values()}:
+        return f"{' and '.join(used)} exchanged"
+    return " and ".join(f"the {x} for the {own}" for own, x in used.items())
 
 
 @variant
@@ -182,15 +173,14 @@ def all_roles(contrived: bool) -> list[Change]:
     return [change for _, change in sorted(found, key=lambda x: x[0])]
 
 
-@variant
-def crossed(attempt: Attempt, of_queries: bool) -> Attempt | None:
+def crossed(attempt: Attempt) -> Iterator[Attempt]:
     """Multiply values by transposed weights, of a softmax over keys or queries."""
-    if len({*attempt.lengths}) > 1 or attempt.lengths[0] < 2:
-        return None
-    axes = (-2,) if of_queries else (-1,)
-    more = ", after a softmax over the queries" if of_queries else ""
-    detail = f"the weights transposed: of each key over the queries{more}"
-    return replace(attempt, crossed=True, axes=axes, detail=detail)
+    detail = "the weights transposed: of each key over the queries"
+    if len({*attempt.lengths}) == 1 and attempt.lengths[0] > 1:
+        made = replace(attempt, crossed=True, detail=detail)
+        yield replace(made, axes=(-1,))
+        detail += ", after a softmax over the queries"
+        yield replace(made, axes=(-2,), detail=detail)
 
 
 #: Normalisations of queries and keys, in words.
@@ -217,11 +207,10 @@ def normalised(attempt: Attempt) -> list[Attempt]:
 
 @variant
 def with_residual(attempt: Attempt, name: str) -> Attempt | None:
-    query, value = attempt.get("query"), attempt.get("value")
-    if attempt.get(name).shape[-2:] != (query.shape[-2], value.shape[-1]):
-        return None
+    wanted = attempt.get("query").shape[-2], attempt.get("value").shape[-1]
     detail = f"the {PLURALS[name]} added to the results, as a residual connection"
-    return replace(attempt, residual=name, detail=detail)
+    made = replace(attempt, residual=name, detail=detail)
+    return made if attempt.get(name).shape[-2:] == wanted else None
 
 
 # ---- the decay -----------------------------------------------------------------------
@@ -254,13 +243,12 @@ def other_decays(attempt: Attempt) -> Iterator[Attempt]:
 # ---- relative values -----------------------------------------------------------------
 
 
-@variant
-def unweighted(attempt: Attempt, reduction: str) -> Attempt | None:
+def unweighted(attempt: Attempt) -> Iterator[Attempt]:
     if attempt.get("rel_value") is None:
-        return None
-    detail = f"the relative values without weights, as their {reduction} over all keys"
-    if reduction == "over queries":
-        detail = "the relative values summed over queries: the weights are transposed"
-        if len({*attempt.lengths}) > 1:
-            return None
-    return replace(attempt, unweighted=reduction, detail=detail)
+        return
+    for rule in ("sum", "mean"):
+        words = f"the relative values without weights, as their {rule} over all keys"
+        yield replace(attempt, unweighted=rule, detail=words)
+    if len({*attempt.lengths}) == 1:
+        words = "the relative values summed over queries: the weights are transposed"
+        yield replace(attempt, unweighted="over queries", detail=words)

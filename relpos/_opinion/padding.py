@@ -118,8 +118,7 @@ def _blind(mask: Array, true_hides: bool, axes: int) -> Array:
         return np.zeros(1, bool)
     hidden: Array = mask <= HIDDEN if mask.dtype != bool else mask == true_hides
     every: tuple[int, ...] = (-1,) if mask.ndim <= axes + 1 else (-1, -3)
-    found: Array = np.logical_and.reduce(hidden, axis=every)
-    return found
+    return np.asarray(np.logical_and.reduce(hidden, axis=every))
 
 
 def _for_heads(array: Array, axes: int) -> Array:

@@ -98,8 +98,7 @@ class Sizes(NamedTuple):
     free: bool  # the frequencies follow from the base
 
     def powers(self, exponents: Array) -> Array:
-        found: Array = self.base**-exponents
-        return found
+        return np.asarray(self.base**-exponents)
 
     @property
     def usual(self) -> Array:
@@ -358,9 +357,9 @@ def reordered(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
 
 
 def all_columns(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
-    whole, columns = sizes._replace(width=sizes.dim), sizes.dim
-    if sizes.free and sizes.width < columns:
-        grid = pairs(columns, sizes.interleaved)
+    if sizes.free and sizes.width < sizes.dim:
+        whole = sizes._replace(width=sizes.dim)
+        grid = pairs(sizes.dim, sizes.interleaved)
         yield plan._replace(columns=grid, inv_freq=whole.usual)
 
 
@@ -381,19 +380,18 @@ def in_bfloat16(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
 def scaled_base(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
     if not sizes.free or sizes.width < 4:
         return
-    for factor in (2.0, 4.0, 8.0, 16.0, 32.0):
-        for power in (1.0, sizes.width / (sizes.width - 2)):
-            other = sizes._replace(base=sizes.base * factor**power)
-            yield plan._replace(inv_freq=other.usual)
+    powers = (1.0, sizes.width / (sizes.width - 2))
+    for factor, power in product((2.0, 4.0, 8.0, 16.0, 32.0), powers):
+        other = sizes._replace(base=sizes.base * factor**power)
+        yield plan._replace(inv_freq=other.usual)
 
 
 def other_columns(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
     """Rotate another part of the columns, by exponents over this or another width."""
     dim = sizes.dim
-    for width in dict.fromkeys((sizes.width, dim // 2, dim // 4, dim)):
+    widths = (sizes.width, dim // 2, dim // 4, dim)
+    for width in dict.fromkeys(width for width in widths if width > 1):
         count = width // 2
-        if not count:
-            continue
         apart = np.arange(count) + np.array([[0], [dim // 2]])
         starts = dict.fromkeys((0, dim - width, (dim - width) // 2))
         grids = [pairs(width, sizes.interleaved, start) for start in starts]
@@ -402,9 +400,8 @@ def other_columns(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
             found = [sizes.powers(counts / x) for x in {width, dim, sizes.width}]
             if not sizes.free:
                 found = [plan.inv_freq[:count]] if count <= len(plan.inv_freq) else []
-            for inv_freq in found:
-                if not np.array_equal(columns, plan.columns):
-                    yield plan._replace(columns=columns, inv_freq=inv_freq)
+            for inv_freq in found if not np.array_equal(columns, plan.columns) else ():
+                yield plan._replace(columns=columns, inv_freq=inv_freq)
 
 
 # ---- magnitude, precision, heads -----------------------------------------------------
@@ -415,9 +412,8 @@ def magnitudes(*powers: float) -> Callable[[Plan, Sizes], Iterator[Plan]]:
 
     def rule(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
         magnitude = np.asarray(plan.magnitude)
-        if (magnitude == 1.0).all() or not (magnitude > 0).all():
-            return
-        for power in powers:
+        fits = (magnitude > 0).all() and not (magnitude == 1.0).all()
+        for power in powers if fits else ():
             yield plan._replace(magnitude=magnitude**power)
 
     return rule
@@ -442,21 +438,20 @@ def dropped(attempt: Attempt) -> Attempt | None:
 
 def magnitude_of_all(attempt: Attempt) -> Attempt | None:
     rotary, dim = attempt.rotary, attempt.get("query").shape[-1]
-    magnitude = None if rotary is None else rotary.options.get("magnitude")
-    if rotary is None or magnitude is None or np.ndim(magnitude):
+    options = dict(rotary.options) if rotary else {}
+    magnitude = options.pop("magnitude", None)
+    if rotary is None or np.ndim(magnitude) or magnitude in (None, 1.0):
         return None
-    if rotary.options.get("rotary_dim", dim) == dim or magnitude == 1.0:
+    if options.get("rotary_dim", dim) == dim:
         return None
-    options = {n: x for n, x in rotary.options.items() if n != "magnitude"}
     found = replace(attempt, rotary=rotary._replace(options=options))
     return found.with_keywords(scale=attempt.get("scale") * float(magnitude) ** 2)
 
 
 def in_few_bits(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
-    for dtype in in_16_bits:
-        for count in range(1, len(STAGES) + 1):
-            for rounded in combinations(STAGES, count):
-                yield plan._replace(dtype=dtype, rounded=rounded)
+    sets = [x for n in range(1, 5) for x in combinations(STAGES, n)]
+    for dtype, rounded in product(in_16_bits, sets):
+        yield plan._replace(dtype=dtype, rounded=rounded)
 
 
 @of_plan
@@ -483,8 +478,7 @@ def _of_joined(x: Array, positions: Array, plan: Plan) -> Array:
     moved = np.moveaxis(x, -3, -2)
     at = positions[..., 0, :] if np.ndim(positions) > 1 else positions
     whole = rotate(moved.reshape(*moved.shape[:-2], -1), at, plan)
-    found: Array = np.moveaxis(whole.reshape(moved.shape), -2, -3)
-    return found
+    return np.asarray(np.moveaxis(whole.reshape(moved.shape), -2, -3))
 
 
 #: Differences in words, and the changes that make them.

@@ -113,8 +113,7 @@ _LARGEST_EXPONENT = 700.0
 def stored(array: Array, unit: float) -> Array:
     """Round an array to numbers of this unit roundoff, a power of two."""
     fraction, exponent = np.frexp(array)
-    found: Array = np.ldexp(np.rint(fraction / unit) * unit, exponent)
-    return found
+    return np.asarray(np.ldexp(np.rint(fraction / unit) * unit, exponent))
 
 
 @quiet

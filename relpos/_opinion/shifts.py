@@ -87,17 +87,11 @@ transposed_skews, padded_by_row = of_squares(_across), of_squares(_by_row)
 # ---- the order of the keys -----------------------------------------------------------
 
 
-def ordered(attempt: Attempt, order: Array, *names: str) -> Attempt | None:
+def ordered(attempt: Attempt, order: Array, *names: str) -> Attempt:
     """Take keys, values or both in another order; positions and masks stay."""
-    if not {*names} <= attempt.keywords.keys():
-        return None
-    found = {name: np.take(attempt.get(name), order, axis=-2) for name in names}
-    return attempt.with_keywords(**found)
-
-
-def operands(attempt: Attempt) -> list[str]:
-    """List keys, and values where they are given."""
-    return [name for name in ("key", "value") if name in attempt.keywords]
+    given = attempt.given(names)
+    new = {name: np.take(x, order, axis=-2) for name, x in given.items()}
+    return attempt.with_keywords(**new)
 
 
 def is_ordered(attempt: Attempt) -> bool:
@@ -115,7 +109,7 @@ def reordered(attempt: Attempt, rule: Callable[[Array], Array]) -> Attempt | Non
     """Take keys and values in another order, where they have positions."""
     if attempt.lengths[1] < 2 or not is_ordered(attempt):
         return None
-    return ordered(attempt, rule(np.arange(attempt.lengths[1])), *operands(attempt))
+    return ordered(attempt, rule(np.arange(attempt.lengths[1])), "key", "value")
 
 
 def rolled(attempt: Attempt) -> Iterator[Attempt | None]:
@@ -128,12 +122,9 @@ def rolled(attempt: Attempt) -> Iterator[Attempt | None]:
 def one_reordered(attempt: Attempt) -> Iterator[Attempt | None]:
     keys = np.arange(attempt.lengths[1])
     orders = [keys[::-1], *(np.roll(keys, step) for step in some(len(keys)))]
-    for name, order in product(operands(attempt), orders if len(keys) > 1 else ()):
+    names = attempt.given(("key", "value"))
+    for name, order in product(names, orders if len(keys) > 1 else ()):
         yield ordered(attempt, order, name)
-
-
-def both_reversed(attempt: Attempt) -> Attempt | None:
-    return reordered(attempt, np.flip)
 
 
 #: Differences in words, and the changes that make them.
@@ -150,7 +141,7 @@ ROWS = {
     ),
     "keys_reversed": (
         "keys and values in the reverse order of their positions",
-        both_reversed,
+        partial(reordered, rule=np.flip),
     ),
     "keys_unlike_values": (
         "keys in another order than the values: only one of the two is rolled or "

@@ -40,25 +40,16 @@ def _words_of(names: tuple[str, ...]) -> str:
     return TERMS[names[0]] if len(names) == 1 else "the position terms"
 
 
-@variant
-def of_axes(attempt: Attempt, axes: tuple[int, ...]) -> Attempt | None:
-    """Sum the softmax over other axes, counted from the last."""
-    shape = attempt.get("query").shape[:-2]
-    if len(shape) + 2 < -min(axes):
-        return None
-    sizes = (*shape, *attempt.lengths)
-    if all(sizes[axis] == 1 for axis in {*axes} ^ {-1}):
-        return None
-    words = " and ".join(AXES[axis] for axis in axes)
-    return replace(
-        attempt, axes=axes, detail=f"the softmax over {words}, not over keys alone"
-    )
-
-
-def all_axes() -> list[Change]:
-    """List the softmax over each set of axes, but over keys and over queries."""
-    sets = [x for n in range(1, 5) for x in combinations(range(-4, 0), n)]
-    return [of_axes(axes) for axes in sets if axes not in ((-1,), (-2,))]
+def other_axes(attempt: Attempt) -> Iterator[Attempt]:
+    """Sum the softmax over each set of axes, but over keys and over queries."""
+    sizes = (*attempt.get("query").shape[:-2], *attempt.lengths)
+    for axes in (x for n in range(1, 5) for x in combinations(range(-4, 0), n)):
+        alone = axes in ((-1,), (-2,)) or len(sizes) < -min(axes)
+        if alone or all(sizes[axis] == 1 for axis in {*axes} ^ {-1}):
+            continue
+        words = " and ".join(AXES[axis] for axis in axes)
+        detail = f"the softmax over {words}, not over keys alone"
+        yield replace(attempt, axes=axes, detail=detail)
 
 
 def others(
@@ -103,10 +94,9 @@ def added_late(attempt: Attempt, names: tuple[str, ...]) -> Iterator[Attempt]:
 
 @variant
 def multiplied(attempt: Attempt, names: tuple[str, ...]) -> Attempt | None:
-    if not _has(attempt, names):
-        return None
     words = f"{_words_of(names)} multiplied with the scores, not added to them"
-    return replace(attempt, multiplied=names, detail=words)
+    made = replace(attempt, multiplied=names, detail=words)
+    return made if _has(attempt, names) else None
 
 
 def capped_after_mask(attempt: Attempt) -> Attempt | None:
@@ -116,11 +106,10 @@ def capped_after_mask(attempt: Attempt) -> Attempt | None:
 
 @variant
 def untold_sink(attempt: Attempt, count: int) -> Attempt | None:
-    if attempt.get("sinks") is not None:
-        return None
+    words = f"{count} more keys of score 0 in the sum, as of padding: hide them"
     sinks = np.full(attempt.get("query").shape[-3], np.log(count))
-    detail = f"{count} more keys of score 0 in the sum, as of padding: hide them"
-    return attempt.told(detail if count > 1 else "", sinks=sinks)
+    made = attempt.told(words if count > 1 else "", sinks=sinks)
+    return made if attempt.get("sinks") is None else None
 
 
 # ---- parts of the keys ---------------------------------------------------------------
@@ -138,12 +127,9 @@ _MERGED: dict[str, Callable[[Array], Array]] = {
 
 def _merged(scores: Array, first: int, rule: Callable[[Array], Array]) -> Array:
     """Return the softmax of the first keys and of the others, times factors."""
-    parts = scores[..., :first], scores[..., first:]
-    found = [softmax(x) for x in parts]
-    factors = rule(np.stack([lse for _, lse in found], axis=-1))
-    return np.concatenate(
-        [x * factors[..., n, None] for n, (x, _) in enumerate(found)], axis=-1
-    )
+    weights, sums = zip(*map(softmax, np.split(scores, [first], axis=-1)), strict=True)
+    factors = np.split(rule(np.stack(sums, axis=-1)), 2, axis=-1)
+    return np.concatenate([*map(np.multiply, weights, factors)], axis=-1)
 
 
 #: Ways to leave the rescaling of blocks out, in words.
@@ -162,8 +148,7 @@ def _in_blocks(scores: Array, size: int, rule: str) -> Array:
     own = np.where(np.isfinite(own), own, 0.0)
     e = np.exp(scores - np.repeat(own, size, axis=-1)[..., : scores.shape[-1]])
     last = np.exp(scores - own[..., -1:]) if rule == _UNSCALED[0] else e
-    found: Array = e / last.sum(axis=-1, keepdims=True)
-    return found
+    return np.asarray(e / last.sum(axis=-1, keepdims=True))
 
 
 def in_parts(attempt: Attempt) -> Iterator[Attempt]:
@@ -191,13 +176,13 @@ _NOTHING = -25.0
 
 @variant
 @quiet
-def finite(attempt: Attempt, lowered: bool) -> Attempt | None:
+def finite(attempt: Attempt, rule: str) -> Attempt | None:
     """Give what is hidden a finite score, which follows from the results.
 
     With weight exp(c) of hidden pairs, out = (A + exp(c) B) / (a + exp(c) b), where A
-    and a are sums over visible pairs. `lowered`: c is added to the hidden scores.
+    and a are sums over visible pairs. The rule "lowered" adds c to the hidden scores.
     """
-    aim = attempt.aim
+    aim, lowered = attempt.aim, rule == "lowered"
     if aim is None or attempt.view == "scores" or not hides(attempt):
         return None
     at = rotated(attempt)
@@ -224,8 +209,7 @@ def finite(attempt: Attempt, lowered: bool) -> Attempt | None:
         f"a finite number, {score:.3g}, {words} where the mask hides: the softmax "
         "leaves out -inf alone"
     )
-    fields = {"lowered": score} if lowered else {"filled": score}
-    return replace(attempt, detail=detail, **fields)  # type: ignore[arg-type]
+    return replace(attempt, detail=detail, **{rule: score})  # type: ignore[arg-type]
 
 
 def _rounded(score: float) -> float:

@@ -119,16 +119,14 @@ TOGETHER: dict[tuple[str, ...], str] = {
 
 def term_factors(attempt: Attempt) -> Iterator[Attempt]:
     """Multiply some of several terms by a number, or leave them out."""
-    names = [name for name in TERMS if attempt.get(name) is not None]
+    names = attempt.given(TERMS)
     every: dict[tuple[str, ...], str] = {}
     every |= {(name,): TERMS[name] for name in ("content", *names) if names}
     every |= {pair: words for pair, words in TOGETHER.items() if pair[1] in names}
     for some, words in every.items():
 
         def made(x: float, some: tuple[str, ...] = some) -> Attempt:
-            return replace(
-                attempt, factors={**attempt.factors, **dict.fromkeys(some, x)}
-            )
+            return attempt.times(x, *some)
 
         yield replace(made(0.0), detail=f"{words} left out")
         yield from one_number(attempt, made, _AROUND, f"{words} times {{:.6g}}", 1.0)

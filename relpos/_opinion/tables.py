@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -17,9 +16,7 @@ TABLES = ("rel_key", "rel_query", "rel_value", "rel_bias")
 
 def tables_of(attempt: Attempt) -> list[str]:
     """List the tables that are placed by relative position."""
-    if "labels" in attempt.keywords:
-        return []
-    return [name for name in TABLES if name in attempt.keywords]
+    return [] if "labels" in attempt.keywords else [*attempt.given(TABLES)]
 
 
 def axis_of(name: str) -> int:
@@ -57,9 +54,8 @@ def reordered(
         return None
     if (buckets := attempt.get("buckets")) is not None:
         wanted = rows(np.arange(len(buckets)), first_of(attempt, here[0]))
-        if len(here) < len(tables_of(attempt)) or (wanted < 0).any():
-            return None
-        return attempt.with_keywords(buckets=np.asarray(buckets)[wanted])
+        made = attempt.with_keywords(buckets=np.asarray(buckets)[wanted])
+        return made if here == tables_of(attempt) and (wanted >= 0).all() else None
     changed = {}
     for name in here:
         table, axis = attempt.get(name), axis_of(name)
@@ -126,16 +122,14 @@ def has_2n_rows(attempt: Attempt) -> bool:
 @variant
 def read_as(attempt: Attempt, wanted: str) -> Attempt | None:
     """Read the keys' table as "two-sided" in a causal call, or as one of the "past"."""
-    if tables_of(attempt) != ["rel_key"]:
-        return None
-    if wanted == "two-sided" and not attempt.get("is_causal"):
+    fits = wanted == "past" or attempt.get("is_causal")
+    if tables_of(attempt) != ["rel_key"] or not fits:
         return None
     rows = rows_of(attempt, "rel_key")
     firsts = [1 - rows, -(rows // 2)]
     now, other = firsts if wanted == "two-sided" else reversed(firsts)
-    if first_of(attempt, "rel_key") != now or now == other:
-        return None
-    return attempt.with_keywords(min_relative_position=other)
+    made = attempt.with_keywords(min_relative_position=other)
+    return made if first_of(attempt, "rel_key") == now != other else None
 
 
 def off_by(attempt: Attempt, step: int, beyond: str) -> Attempt | None:
@@ -161,8 +155,7 @@ def other_origin(attempt: Attempt, beyond: str) -> Attempt | None:
 @variant
 def mistaken_off_by(attempt: Attempt, step: int, beyond: str) -> Attempt | None:
     """Be off by `step`, except where `other_origin` explains it."""
-    explained = has_2n_rows(attempt)
-    return None if explained else off_by(attempt, step, beyond)
+    return None if has_2n_rows(attempt) else off_by(attempt, step, beyond)
 
 
 @variant
@@ -189,10 +182,8 @@ def clipped_elsewhere(attempt: Attempt) -> Iterator[Attempt | None]:
 
 
 def beyond_the_table(attempt: Attempt) -> Attempt | None:
-    if not reaches_beyond(attempt):
-        return None
-    zero = attempt.get("beyond") == "zero"
-    return attempt.with_keywords(beyond="clip" if zero else "zero")
+    other = "clip" if attempt.get("beyond") == "zero" else "zero"
+    return attempt.with_keywords(beyond=other) if reaches_beyond(attempt) else None
 
 
 def reaches_beyond(attempt: Attempt) -> bool:
@@ -214,29 +205,26 @@ def labelled(
     labels = rows(relative_to(attempt), *spans.pop())
     if (buckets := attempt.get("buckets")) is not None:
         labels = np.asarray(buckets)[labels]
-    placing: dict[str, Any] = {"min_relative_position": None, "buckets": None}
-    return attempt.with_keywords(labels=labels, beyond=None, **placing)
+    unplaced = dict.fromkeys(("min_relative_position", "buckets", "beyond"))
+    return attempt.with_keywords(labels=labels, **unplaced)
 
 
 def index_wraps(attempt: Attempt) -> Iterator[Attempt | None]:
     if reaches_beyond(attempt):
         yield labelled(attempt, lambda r, first, rows: (r - first) % rows)
 
-    def unshifted(r: Array, first: int, rows: int) -> Array:
-        return np.clip(r, first, first + rows - 1) % rows
-
-    yield labelled(attempt, unshifted)
+    yield labelled(attempt, lambda r, first, n: np.clip(r, first, first + n - 1) % n)
 
 
-@variant
-def at_key(attempt: Attempt, middle: bool) -> Attempt | None:
-    """Give key j the row that is j after the first, or after the middle."""
+def at_key(attempt: Attempt) -> Iterator[Attempt | None]:
+    """Give key j the row that is j after the middle, or after the first."""
+    for middle in (1, 0):
 
-    def rows(r: Array, first: int, count: int) -> Array:
-        absolute = np.arange(r.shape[-1]) - (first if middle else 0)
-        return np.broadcast_to(np.clip(absolute, 0, count - 1), r.shape)
+        def rows(r: Array, first: int, count: int, middle: int = middle) -> Array:
+            absolute = np.arange(r.shape[-1]) - middle * first
+            return np.broadcast_to(np.clip(absolute, 0, count - 1), r.shape)
 
-    return labelled(attempt, rows)
+        yield labelled(attempt, rows)
 
 
 #: Rules of rows, of query and key positions and of the number of rows, in words to
@@ -268,8 +256,7 @@ def other_rows(attempt: Attempt) -> Iterator[Attempt]:
             def rows(r: Array, first: int, count: int) -> Array:
                 j = np.arange(r.shape[-1])
                 wanted = rule(j - r, j, count) + int(of * count)  # noqa: B023
-                found: Array = np.clip(wanted, 0, count - 1)
-                return found
+                return np.asarray(np.clip(wanted, 0, count - 1))
 
             if (found := labelled(attempt, rows)) is not None:
                 detail = f"the row {words}, from {start}, not of key minus query"
@@ -300,56 +287,46 @@ def moved_rows(attempt: Attempt) -> Iterator[Attempt]:
 
 
 @variant
-def other_columns(attempt: Attempt, to_pairs: bool) -> Attempt | None:
-    """Sort columns as sines and then cosines, or as pairs of the two."""
-    here = [n for n in ("rel_key", "rel_query") if n in attempt.keywords]
+def other_columns(attempt: Attempt, shape: tuple[int, int]) -> Attempt | None:
+    """Read columns as if of this shape, and transposed: sines and cosines, or pairs."""
     changed = {}
-    for name in here:
-        table = attempt.get(name)
-        columns = table.shape[-1]
-        if columns % 2 or columns < 4:
+    for name, table in attempt.given(("rel_key", "rel_query")).items():
+        if (columns := table.shape[-1]) % 2 or columns < 4:
             return None
-        order = np.arange(columns)
-        order = order.reshape(2, -1).T if to_pairs else order.reshape(-1, 2).T
-        changed[name] = table[..., order.ravel()]
-    return attempt.with_keywords(**changed) if here else None
+        changed[name] = table[..., np.arange(columns).reshape(shape).T.ravel()]
+    return attempt.with_keywords(**changed) if changed else None
 
 
 @variant
 def taken(attempt: Attempt, /, **sources: str) -> Attempt | None:
     """Take each of these tables from another of the same shape."""
     names = {*sources, *sources.values()}
-    shapes = {getattr(attempt.get(name), "shape", None) for name in names}
-    if len(shapes) > 1 or None in shapes:
-        return None
-    return attempt.with_keywords(**{n: attempt.get(x) for n, x in sources.items()})
+    alike = len({getattr(attempt.get(name), "shape", name) for name in names}) == 1
+    new = {name: attempt.get(source) for name, source in sources.items()}
+    return attempt.with_keywords(**new) if alike else None
 
 
 @variant
-def used_for(attempt: Attempt, source: str, target: str, kept: bool) -> Attempt | None:
-    """Use the table of the source for a target without one; `kept`: for both."""
-    here = source in attempt.keywords and target not in attempt.keywords
-    if not here or (target == "rel_value" and "value" not in attempt.keywords):
-        return None
+def used_for(attempt: Attempt, source: str, target: str) -> Iterator[Attempt]:
+    """Use the table of the source for a target without one, alone or for both."""
+    needed = {source, *(("value",) if target == "rel_value" else ())}
     others = ("pos_bias_v", "position_query") if source == "rel_key" else ()
-    if {*others} & attempt.keywords.keys():
-        return None
     table = attempt.get(source)
-    return attempt.with_keywords(**{source: table if kept else None, target: table})
+    if needed <= attempt.keywords.keys() and not attempt.given((target, *others)):
+        for kept in (None, table):
+            yield attempt.with_keywords(**{source: kept, target: table})
 
 
 @variant
 def multiplied(attempt: Attempt, factor: float) -> Attempt | None:
     """Multiply the tables of scores, and the numbers of a mask, by a factor."""
-    names = ("rel_key", "rel_query", "rel_bias", "attn_mask")
-    here = {name: attempt.get(name) for name in names if name in attempt.keywords}
+    here = attempt.given(("rel_key", "rel_query", "rel_bias", "attn_mask"))
     found = {name: factor * x for name, x in here.items() if x.dtype != bool}
     return attempt.with_keywords(**found) if found else None
 
 
 def u_v_reshaped(attempt: Attempt) -> Iterator[Attempt]:
-    names = [n for n in ("pos_bias_u", "pos_bias_v") if n in attempt.keywords]
-    given = {name: attempt.get(name) for name in names}
+    given = attempt.given(("pos_bias_u", "pos_bias_v"))
     if given and all(x.ndim == 2 for x in given.values()):
         read = {name: x.reshape(x.shape[::-1]).T for name, x in given.items()}
         yield attempt.with_keywords(**read)
@@ -359,9 +336,9 @@ def u_v_reshaped(attempt: Attempt) -> Iterator[Attempt]:
 
 def heads_of_table(attempt: Attempt) -> Iterator[Attempt]:
     """Give heads the rows of other heads, or rows and heads of a flat table."""
-    for name in TABLES:
-        table, axis = attempt.get(name), axis_of(name) - 1
-        if table is None or table.ndim < -axis or table.shape[axis] == 1:
+    for name, table in attempt.given(TABLES).items():
+        axis = axis_of(name) - 1
+        if table.ndim < -axis or table.shape[axis] == 1:
             continue
         heads = np.arange(table.shape[axis])
         orders = [heads[::-1], *(0 * heads + h for h in heads[:16])]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import combinations, product
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
 import numpy as np
 
@@ -97,11 +97,8 @@ def mask_inverted(attn_mask: Array) -> dict[str, Any] | None:
 
 def mask_transposed(attempt: Attempt) -> Attempt | None:
     mask = attempt.get("attn_mask")
-    if (
-        mask is None or mask.ndim < 2 or attempt.fire is not None
-    ):  # FIRE's bias is in it
-        return None
-    if mask.shape[-1] != mask.shape[-2]:
+    sides = {*np.shape(mask)[-2:]}
+    if np.ndim(mask) < 2 or len(sides) > 1 or attempt.fire:  # whose bias is in it
         return None
     return attempt.with_keywords(attn_mask=np.swapaxes(mask, -1, -2))
 
@@ -173,8 +170,8 @@ def window_untold(attempt: Attempt) -> Iterator[Attempt]:
     for side in range(min(lk, EACH)):
         both = ((side, side), (None, side)) if not attempt.get("is_causal") else ()
         for sides in ((side, None), *both):
-            made = attempt.with_keywords(window=sides, query_offset=offset)
-            yield replace(made, detail=f"a window of {sides}, which no argument says")
+            words = f"a window of {sides}, which no argument says"
+            yield attempt.told(words, window=sides, query_offset=offset)
 
 
 def padding_of_zeros(attempt: Attempt) -> Iterator[Attempt]:
@@ -237,7 +234,7 @@ def other_offset(attempt: Attempt) -> Iterator[Attempt | None]:
         if offset == own:
             continue
         detail = f"a query_offset of {offset}, not {own.item()}"
-        yield replace(attempt.with_keywords(query_offset=offset), detail=detail)
+        yield attempt.told(detail, query_offset=offset)
 
 
 def wider_window(step: int) -> Change:
@@ -252,29 +249,34 @@ def wider_window(step: int) -> Change:
 
 # ---- the set of an argument ---------------------------------------------------------
 
+P = ParamSpec("P")
 #: A change of one set of an attempt; None where it does not apply.
 Reset = Callable[[Attempt, Array], Array | None]
 
 
-def changed(name: str, reset: Reset, words: str) -> Changes:
+def resetting(
+    function: Callable[Concatenate[Attempt, Array, P], Array | None],
+) -> Callable[P, Reset]:
+    """Let a function of an attempt, a set and more take the rest first."""
+    return lambda *rest, **keywords: lambda x, own: function(x, own, *rest, **keywords)
+
+
+@variant
+def changed(attempt: Attempt, name: str, reset: Reset, words: str) -> Iterator[Attempt]:
     """Change the set of one argument, or of "all" together, where there are several."""
-
-    def tried(attempt: Attempt) -> Iterator[Attempt]:
-        sets = dict(attempt.sets)
-        if name == "all" and len(sets) > 1:
-            sets = {"all": common(sets.values())}
-        own = sets.pop(name, None)
-        if own is None or attempt.empty != "zero":
-            return
-        found = reset(attempt, own)
-        if found is None or found.shape[-2:] != own.shape[-2:]:
-            return
-        pairs = common([*sets.values(), found])
-        same = bool((pairs == common(attempt.sets.values())).all())
-        detail = words.format(HIDING.get(name, "all that hides"))
-        yield from showing(attempt, [pairs], detail, *EMPTY[same:])
-
-    return tried
+    sets = dict(attempt.sets)
+    if name == "all" and len(sets) > 1:
+        sets = {"all": common(sets.values())}
+    own = sets.pop(name, None)
+    if own is None or attempt.empty != "zero":
+        return
+    found = reset(attempt, own)
+    if found is None or found.shape[-2:] != own.shape[-2:]:
+        return
+    pairs = common([*sets.values(), found])
+    same = bool((pairs == common(attempt.sets.values())).all())
+    detail = words.format(HIDING.get(name, "all that hides"))
+    yield from showing(attempt, [pairs], detail, *EMPTY[same:])
 
 
 def of_each(reset: Reset, words: str, *names: str) -> list[Changes]:
@@ -285,38 +287,29 @@ def of_each(reset: Reset, words: str, *names: str) -> list[Changes]:
     return [changed(name, reset, words) for name in names or (*HIDING, "all")]
 
 
-def crossed(combine: Callable[[Array, Array], Array], of_keys: bool = True) -> Reset:
+@resetting
+def crossed(
+    attempt: Attempt, x: Array, combine: Callable[[Array, Array], Array], of_keys: bool
+) -> Array | None:
     """Combine a set with its transpose, if all queries see the same keys, or if not."""
-
-    def reset(attempt: Attempt, x: Array) -> Array | None:
-        is_square = x.shape[-1] == x.shape[-2] > 1
-        alike = bool((x == x[..., :1, :]).all())
-        fits = is_square and alike == of_keys
-        return combine(x, np.swapaxes(x, -1, -2)) if fits else None
-
-    return reset
+    is_square = x.shape[-1] == x.shape[-2] > 1
+    fits = is_square and bool((x == x[..., :1, :]).all()) == of_keys
+    return combine(x, np.swapaxes(x, -1, -2)) if fits else None
 
 
-def with_axis(axis: int, order: Callable[[int], Any]) -> Reset:
-    """Take the entries of an axis in another order."""
-
-    def reset(attempt: Attempt, x: Array) -> Array | None:
-        if x.ndim < -axis or x.shape[axis] < 2:
-            return None
-        wanted = np.asarray(order(x.shape[axis]))
-        found: Array = np.take(x, np.broadcast_to(wanted, x.shape[axis]), axis=axis)
-        return found
-
-    return reset
+@resetting
+def with_axis(
+    attempt: Attempt, x: Array, axis: int, order: Callable[[Array], Array]
+) -> Array | None:
+    """Take the entries of an axis in another order, or one of them for all."""
+    if x.ndim < -axis or (count := x.shape[axis]) < 2:
+        return None
+    return np.take(x, np.broadcast_to(order(np.arange(count)), count), axis=axis)
 
 
 def moved(axis: int, step: int) -> Reset:
     """Shift a set, whose first or last entries are repeated."""
-    return with_axis(axis, lambda n: np.clip(np.arange(n) - step, 0, n - 1))
-
-
-def _roll(step: int) -> Callable[[int], Array]:
-    return lambda n: np.roll(np.arange(n), step)
+    return with_axis(axis, lambda at: np.clip(at - step, 0, at[-1]))
 
 
 def rolled() -> Iterator[Changes]:
@@ -324,27 +317,23 @@ def rolled() -> Iterator[Changes]:
     sides = {-1: "keys, as where a memory is on the other side", -2: "queries"}
     for (axis, side), step in product(sides.items(), range(1, 17)):
         words = f"{{}} rolled by {step} {side}"
-        reset = with_axis(axis, _roll(step))
+        reset = with_axis(axis, partial(np.roll, shift=step))
         yield from of_each(reset, words, "key_lengths", "key_ranges", "attn_mask")
 
 
-def joined(combine: Callable[[Array, Array], Array], step: int) -> Reset:
+@resetting
+def joined(
+    attempt: Attempt, x: Array, combine: Callable[[Array, Array], Array], step: int
+) -> Array | None:
     """Combine a set with itself, shifted along the keys."""
-
-    def reset(attempt: Attempt, x: Array) -> Array | None:
-        other = moved(-1, step)(attempt, x)
-        return None if other is None else combine(x, other)
-
-    return reset
+    other = moved(-1, step)(attempt, x)
+    return None if other is None else combine(x, other)
 
 
-def reaching(towards: int) -> Reset:
+@resetting
+def reaching(attempt: Attempt, x: Array, towards: int) -> Array:
     """Show all keys on one side of the visible ones too, to the first or the last."""
-
-    def reset(attempt: Attempt, x: Array) -> Array:
-        return np.logical_or.accumulate(x[..., ::towards], axis=-1)[..., ::towards]
-
-    return reset
+    return np.logical_or.accumulate(x[..., ::towards], axis=-1)[..., ::towards]
 
 
 def of_heads(attempt: Attempt, x: Array) -> Array | None:
@@ -356,36 +345,29 @@ def of_heads(attempt: Attempt, x: Array) -> Array | None:
 
 def tiled(attempt: Attempt, x: Array) -> Array | None:
     """Give (item, head), as one axis, the sets of the items in turn."""
-    heads = attempt.get("query").shape[-3]
     if x.ndim != 4 or len(x) < 2 or x.shape[1] > 1:
         return None
-    item = np.arange(len(x) * heads).reshape(len(x), heads) % len(x)
-    found: Array = x[item, 0]
-    return found
+    order = np.arange(len(x) * attempt.get("query").shape[-3]) % len(x)
+    return np.take(x[:, 0], order.reshape(len(x), -1), axis=0)
 
 
-def reduced(function: Callable[..., Array]) -> Reset:
+@resetting
+def reduced(attempt: Attempt, x: Array, function: Callable[..., Array]) -> Array | None:
     """Use one set of keys for all items of the batch."""
-
-    def reset(attempt: Attempt, x: Array) -> Array | None:
-        if x.ndim < 4 or len(x) < 2:
-            return None
-        found: Array = function(x, axis=0, keepdims=True)
-        return np.broadcast_to(found, x.shape)
-
-    return reset
+    if x.ndim < 4 or len(x) < 2:
+        return None
+    return np.broadcast_to(function(x, axis=0, keepdims=True), x.shape)
 
 
 def ends_moved() -> Iterator[Changes]:
     """Yield sets that begin or end some keys earlier or later."""
-    ways = {("end", "more"): 1, ("end", "fewer"): -1, ("start", "more"): -1}
-    for ((side, word), sign), n in product(
-        {**ways, ("start", "fewer"): 1}.items(), range(2, 9)
-    ):
-        combine = np.logical_or if word == "more" else np.logical_and
+    ways = ("end", 1), ("end", -1), ("start", -1), ("start", 1)
+    for (side, sign), n in product(ways, range(2, 9)):
+        more = (side == "end") == (sign > 0)
+        reset = joined(np.logical_or if more else np.logical_and, sign * n)
+        word = "more" if more else "fewer"
         words = f"{{}} with {n} keys {word} at the {side} of what is visible"
-        names = ("key_lengths", "key_ranges", "attn_mask")
-        yield from of_each(joined(combine, sign * n), words, *names)
+        yield from of_each(reset, words, "key_lengths", "key_ranges", "attn_mask")
 
 
 #: Changes of each set, in words with {} for its argument.
@@ -399,19 +381,19 @@ RESETS: dict[str, tuple[Reset, str]] = {
         "{} transposed",
     ),
     "visible_of_queries": (
-        crossed(lambda keys, queries: queries),
+        crossed(lambda keys, queries: queries, of_keys=True),
         "{} applied to the queries, not to the keys",
     ),
     "visible_of_both": (
-        crossed(np.logical_and),
+        crossed(np.logical_and, of_keys=True),
         "{} applied to the queries too, not to the keys alone",
     ),
     "visible_of_either": (
-        crossed(np.logical_or),
+        crossed(np.logical_or, of_keys=True),
         "{} of keys or queries: a pair is hidden only where it hides both",
     ),
     "visible_as_equal": (
-        crossed(np.equal),
+        crossed(np.equal, of_keys=True),
         "{} of keys equal to that of queries: padding sees padding, and not the rest",
     ),
     "visible_without_own": (
@@ -419,11 +401,11 @@ RESETS: dict[str, tuple[Reset, str]] = {
         "{} with the query's own key hidden too",
     ),
     "visible_reversed": (
-        with_axis(-1, lambda n: range(n)[::-1]),
+        with_axis(-1, np.flip),
         "{} on the other side: reversed along the keys",
     ),
     "visible_rows_reversed": (
-        with_axis(-2, lambda n: range(n)[::-1]),
+        with_axis(-2, np.flip),
         "{} reversed along the queries",
     ),
     "visible_one_later": (moved(-1, 1), "{} moved by one key towards the last"),
@@ -473,11 +455,11 @@ RESETS: dict[str, tuple[Reset, str]] = {
         "one by one (repeat)",
     ),
     "visible_of_last_query": (
-        with_axis(-2, lambda n: n - 1),
+        with_axis(-2, lambda at: at[-1:]),
         "{} of the last query for all queries",
     ),
     "visible_of_first_query": (
-        with_axis(-2, lambda n: 0),
+        with_axis(-2, lambda at: at[:1]),
         "{} of the first query for all queries",
     ),
     "visible_of_longest": (
@@ -495,58 +477,51 @@ RESETS: dict[str, tuple[Reset, str]] = {
 
 
 def _window(attempt: Attempt, sides: tuple[Any, Any], offset: Any = None) -> Array:
-    found: Array = allowed(distances(attempt, offset), window=sides)
-    return found
+    return np.asarray(allowed(distances(attempt, offset), window=sides))
 
 
-def beside(compare: Callable[[Array, int], Any]) -> Reset:
-    return lambda attempt, x: x & compare(distances(attempt), 0)
+@resetting
+def beside(attempt: Attempt, x: Array, compare: Callable[[Array, int], Any]) -> Array:
+    return np.asarray(x & compare(distances(attempt), 0))
 
 
-def at_offset(end: bool, where: str) -> Reset:
+@resetting
+def at_offset(attempt: Attempt, x: Array, end: bool, where: str) -> Array:
     """Count positions from key 0, or from the last key, on both sides or on one."""
-
-    def reset(attempt: Attempt, x: Array) -> Array:
-        lq, lk = attempt.lengths
-        offset = np.asarray(lk - lq if end else 0)
-        left, right = attempt.get("window")
-        of_past = None if "future" in where else offset
-        of_future = None if "past" in where else offset
-        past = _window(attempt, (left, None), of_past)
-        return past & _window(attempt, (None, right), of_future)
-
-    return reset
+    lq, lk = attempt.lengths
+    offset = np.asarray(lk - lq if end else 0)
+    left, right = attempt.get("window")
+    past = _window(attempt, (left, None), None if "future" in where else offset)
+    future = _window(attempt, (None, right), None if "past" in where else offset)
+    return past & future
 
 
+@resetting
 def in_blocks(
-    size: Callable[[int, int], int], before: bool = False, up_to_own: bool = False
-) -> Reset:
+    attempt: Attempt,
+    x: Array,
+    size: Callable[[int, int], int],
+    before: bool = False,
+    up_to_own: bool = False,
+) -> Array | None:
     """Make blocks of keys of a window: that of the query, or with the one before."""
-
-    def reset(attempt: Attempt, x: Array) -> Array | None:
-        left, right = (side or 0 for side in attempt.get("window"))
-        if (length := size(left, right)) < 1:
-            return None
-        lq, lk = attempt.lengths
-        start = attempt.offset[..., None, None, None]
-        blocks = (np.arange(lq)[:, None] + start) // length - np.arange(lk) // length
-        seen = (blocks >= 0) & (blocks <= int(before))
-        return seen & (distances(attempt) <= 0) if up_to_own else seen
-
-    return reset
+    if (length := size(*(side or 0 for side in attempt.get("window")))) < 1:
+        return None
+    lq, lk = attempt.lengths
+    start = attempt.offset[..., None, None, None]
+    blocks = (np.arange(lq)[:, None] + start) // length - np.arange(lk) // length
+    seen = (blocks >= 0) & (blocks <= int(before))
+    return seen & (distances(attempt) <= 0) if up_to_own else seen
 
 
-def dilated(step: int, longer: bool) -> Reset:
+@resetting
+def dilated(attempt: Attempt, x: Array, step: int, longer: bool) -> Array:
     """Show every key of a step, in a window that is as many times as long or not."""
-
-    def reset(attempt: Attempt, x: Array) -> Array:
-        past, future = attempt.get("window")
-        factor = step if longer else 1
-        sides = (past and past * factor, future and future * factor)
-        every: Array = distances(attempt) % step == 0
-        return every & _window(attempt, sides)
-
-    return reset
+    past, future = attempt.get("window")
+    factor = step if longer else 1
+    sides = (past and past * factor, future and future * factor)
+    every: Array = distances(attempt) % step == 0
+    return every & _window(attempt, sides)
 
 
 #: Other sides of a window that people mean, in words.
@@ -596,11 +571,12 @@ def other_sides(attempt: Attempt) -> Iterator[Attempt | None]:
         names = zip(own, sides, ("past", "future"), strict=True)
         parts = [_words_of_side(a, b, name) for a, b, name in names if a != b]
         words = f"{{}} with {' and '.join(parts)}{meant}: {sides}, not {tuple(own)}"
-        yield from changed("window", _resized(sides), words)(attempt)
+        yield from changed("window", resized(sides), words)(attempt)
 
 
-def _resized(sides: tuple[Any, Any]) -> Reset:
-    return lambda attempt, x: _window(attempt, sides)
+@resetting
+def resized(attempt: Attempt, x: Array, sides: tuple[Any, Any]) -> Array:
+    return _window(attempt, sides)
 
 
 #: Steps of a window with holes.
@@ -666,19 +642,6 @@ def window_of_diagonals(attempt: Attempt) -> Iterator[Attempt]:
 # ---- combinations --------------------------------------------------------------------
 
 
-def combined(first: str, second: str, function: Any, words: str) -> Changes:
-    """Combine the sets of two arguments in another way; the others stay."""
-
-    def tried(attempt: Attempt) -> Iterator[Attempt]:
-        sets = dict(attempt.sets)
-        if {first, second} <= sets.keys():
-            pair = function(sets.pop(first), sets.pop(second))
-            detail = words.format(HIDING[first], HIDING[second])
-            yield from showing(attempt, [*sets.values(), pair], detail, *EMPTY)
-
-    return tried
-
-
 #: Ways to combine two sets, in words.
 _COMBINED = {
     "{} or {}: a pair that either of both shows is visible": np.logical_or,
@@ -687,32 +650,27 @@ _COMBINED = {
 }
 
 
-def combinations_of_two() -> list[Changes]:
-    return [
-        combined(a, b, function, words)
-        for a, b in combinations(HIDING, 2)
-        for words, function in _COMBINED.items()
-    ]
+def combined(attempt: Attempt) -> Iterator[Attempt]:
+    """Combine the sets of two arguments in another way; the others stay."""
+    pairs = combinations(attempt.sets, 2)
+    for (first, second), (words, combine) in product(pairs, _COMBINED.items()):
+        sets = dict(attempt.sets)
+        pair = combine(sets.pop(first), sets.pop(second))
+        detail = words.format(HIDING[first], HIDING[second])
+        yield from showing(attempt, [*sets.values(), pair], detail, *EMPTY)
 
 
 # ---- truth values added --------------------------------------------------------------
 
 
-@variant
-def added(attempt: Attempt, name: str, visible: bool) -> Attempt | None:
+def numbers_added(attempt: Attempt) -> Iterator[Attempt]:
     """Add the truth values of a set to the scores, as 1 where it shows or hides."""
-    sets = dict(attempt.sets)
-    if "log_decay" in attempt.keywords or name not in sets:
-        return None
-    own, finite = sets.pop(name), kept_bias(attempt)
-    number = (own if visible else ~own).astype(np.float64)
-    number = number if finite is None else number + finite
-    if sets:
-        number = np.where(common(sets.values()), number, -np.inf)
-    shows = "shows" if visible else "hides"
-    detail = f"{HIDING[name]} added to the scores, as 1 where it {shows} a key, else 0"
-    return replace(hidden_by(attempt, number), detail=detail)
-
-
-def numbers_added() -> list[Change]:
-    return [added(name, visible) for name in HIDING for visible in (True, False)]
+    names = attempt.sets if "log_decay" not in attempt.keywords else ()
+    for name, (visible, shows) in product(names, ((True, "shows"), (False, "hides"))):
+        sets, finite = dict(attempt.sets), kept_bias(attempt)
+        number = (sets.pop(name) == visible).astype(np.float64)
+        number = number if finite is None else number + finite
+        if sets:
+            number = np.where(common(sets.values()), number, -np.inf)
+        words = f"added to the scores, as 1 where it {shows} a key, else 0"
+        yield replace(hidden_by(attempt, number), detail=f"{HIDING[name]} {words}")
