@@ -201,18 +201,6 @@ def variant(
     return lambda *rest, **keywords: lambda x: function(x, *rest, **keywords)
 
 
-def of_arguments(rule: Callable[..., Mapping[str, Any] | None]) -> Change:
-    """Make a change of a rule from arguments, all of them needed, to new values."""
-    names = [*inspect.signature(rule).parameters]
-
-    def change(attempt: Attempt) -> Attempt | None:
-        given = [attempt.get(name) for name in names]
-        found = None if any(x is None for x in given) else rule(*given)
-        return None if found is None else attempt.with_keywords(**found)
-
-    return change
-
-
 class Given(NamedTuple):
     """Result of an attempt, and the entries that its rule hides or makes nan.
 

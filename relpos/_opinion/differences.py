@@ -39,7 +39,6 @@ from relpos._opinion.attempt import (
     Attempt,
     Change,
     Changes,
-    of_arguments,
 )
 
 # ---- the table -----------------------------------------------------------------------
@@ -84,8 +83,6 @@ single_in_weights = _rows_of("weights", "outputs", single=True)
 single = _rows_of("scores", "weights", "outputs", single=True)
 
 
-#: Ways to move every row of a table.
-_WAYS = ("later", "clip", "zero", "wrap")
 #: Other arguments that may be left out, and words for them.
 _WITHOUT = {
     "rel_key": "the position term of the keys",
@@ -100,6 +97,7 @@ _WITHOUT = {
 }
 #: Terms whose sign may be the other one, in words.
 _NEGATED = {
+    "position_negated": ("the position term", "rel_key", "pos_bias_v"),
     "u_v_negated": ("u and v", "pos_bias_u", "pos_bias_v"),
     "u_negated": ("u", "pos_bias_u"),
     "v_negated": ("v", "pos_bias_v"),
@@ -157,7 +155,7 @@ CONVENTIONS: dict[str, Row] = {
     ),
     "rows_2n": everywhere(
         "a table of 2N rows that begins at the other of -N and 1 - N",
-        *(tables.other_origin(way) for way in _WAYS),
+        tables.other_origin,
     ),
     "beyond_table": everywhere(
         "the other rule beyond the table, zeros or its end rows",
@@ -175,16 +173,16 @@ CONVENTIONS: dict[str, Row] = {
         "one table for the terms of keys and queries", tables.taken(rel_query="rel_key")
     ),
     # sizes
-    "no_scale": everywhere("no scale, as T5", operands.scaled(lambda heads, dim: 1.0)),
+    "no_scale": everywhere("no scale, as T5", operands.scaled(lambda h, d, own: 1.0)),
     "scale_head_dim": everywhere(
-        "a scale of 1 / sqrt(D)", operands.scaled(lambda heads, dim: 1 / math.sqrt(dim))
+        "a scale of 1 / sqrt(D)", operands.scaled(lambda h, d, own: 1 / math.sqrt(d))
     ),
     "scale_by_dim": everywhere(
-        "a scale of 1 / D, as muP", operands.scaled(lambda heads, dim: 1 / dim)
+        "a scale of 1 / D, as muP", operands.scaled(lambda h, d, own: 1 / d)
     ),
     "scale_three": everywhere(
         "a scale of 1 / sqrt(3 D), as DeBERTa",
-        operands.scaled(lambda heads, dim: 1 / math.sqrt(3 * dim)),
+        operands.scaled(lambda h, d, own: 1 / math.sqrt(3 * d)),
     ),
     "position_unscaled": everywhere(
         "the position terms outside the scale",
@@ -257,7 +255,7 @@ MISTAKES: dict[str, Row] = {
     "off_by_one": everywhere(
         "the row before or after the right one for each pair, as by a shift (skew) "
         "that is padded on the other side",
-        *(tables.mistaken_off_by(step, way) for step in (1, -1) for way in _WAYS),
+        tables.off_by_one,
     ),
     "shift_in_encoder": everywhere(
         "the causal shift where later keys are seen: their position scores are those "
@@ -306,15 +304,13 @@ MISTAKES: dict[str, Row] = {
     # sizes
     "scale_d_model": everywhere(
         "a scale of 1 / sqrt(d_model)",
-        operands.scaled(lambda heads, dim: 1 / math.sqrt(heads * dim)),
+        operands.scaled(lambda h, d, own: 1 / math.sqrt(h * d)),
     ),
     "scaled_twice": everywhere(
-        "the scale twice",
-        of_arguments(lambda scale: None if scale == 1 else {"scale": scale**2}),
+        "the scale twice", operands.scaled(lambda h, d, own: own**2)
     ),
     "scale_inverted": everywhere(
-        "sqrt(D) for 1 / sqrt(D)",
-        of_arguments(lambda scale: None if scale in (0, 1) else {"scale": 1 / scale}),
+        "sqrt(D) for 1 / sqrt(D)", operands.scaled(lambda h, d, own: own and 1 / own)
     ),
     "u_v_exchanged": everywhere(
         "u and v exchanged",
@@ -327,9 +323,6 @@ MISTAKES: dict[str, Row] = {
     ),
     "u_v_unscaled": everywhere(
         "u and v outside the scale", operands.rescaled(("pos_bias_u", "pos_bias_v"), -1)
-    ),
-    "position_negated": everywhere(
-        "the position term negated", operands.negated("rel_key", "pos_bias_v")
     ),
     **{
         name: everywhere(f"{words} negated", operands.negated(*names))
@@ -497,8 +490,7 @@ MISTAKES: dict[str, Row] = {
         *operands.all_roles(contrived=True),
     ),
     "weights_transposed": alone_in_outputs(
-        "the weights transposed before they multiply the values",
-        operands.crossed,
+        "the weights transposed before they multiply the values", operands.crossed
     ),
     "operands_normalised": alone("queries or keys normalised", operands.normalised),
     "residual_added": _rows_of("outputs", single=True)(
@@ -507,8 +499,7 @@ MISTAKES: dict[str, Row] = {
     ),
     "other_decay": alone("another decay", operands.other_decays),
     "values_unweighted": alone_in_outputs(
-        "relative values without weights, or with transposed ones",
-        operands.unweighted,
+        "relative values without weights, or with transposed ones", operands.unweighted
     ),
     "heads_split": alone(
         "heads split without a transpose, or another layout", *layouts.splits()

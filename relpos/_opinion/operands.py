@@ -11,20 +11,18 @@ from typing import Any
 import numpy as np
 
 from relpos._checks import Array, quiet
-from relpos._opinion.attempt import Attempt, Change, of_arguments, variant
+from relpos._opinion.attempt import Attempt, Change, variant
 from relpos._opinion.solved import TERMS, other_number
 
 
-def scaled(wanted: Callable[[int, int], float]) -> Change:
-    """Make the scale of the number of heads and of their width."""
-
-    def rule(query: Array, scale: float) -> dict[str, Any] | None:
-        heads, _, dim = query.shape[-3:]
-        if not heads * dim or math.isclose(wanted(heads, dim), scale):
-            return None
-        return {"scale": wanted(heads, dim)}
-
-    return of_arguments(rule)
+@variant
+def scaled(
+    attempt: Attempt, wanted: Callable[[int, int, float], float]
+) -> Attempt | None:
+    """Make another scale of the number of heads, of their width, and of the scale."""
+    (heads, _, dim), own = attempt.get("query").shape[-3:], attempt.get("scale")
+    scale = wanted(heads, dim, own) if heads * dim else own
+    return None if math.isclose(scale, own) else attempt.with_keywords(scale=scale)
 
 
 #: Scales of the numbers of heads, columns, queries and keys, in words.

@@ -152,9 +152,7 @@ def _plain(start: Attempt, mine: Array, coarse: Rounding) -> Iterator[Tried]:
         }
         if any(not np.array_equal(x, start.get(n)) for n, x in kept.items()):
             attempts.append(start.with_keywords(**kept))
-    for attempt in attempts:
-        if (tried := _try((), attempt, mine)) is not None:
-            yield tried
+    yield from filter(None, (_try((), attempt, mine) for attempt in attempts))
 
 
 def _fitting(tried: list[Tried], rounding: Rounding) -> list[Tried]:
@@ -281,7 +279,8 @@ def _try(
     if given.result.shape != mine.shape:
         return None
     errors = _errors(attempt, given.result, given.hidden, mine)
-    at = _index(errors)
+    worst = np.unravel_index(errors.argmax(), errors.shape) if errors.size else ()
+    at = tuple(map(int, worst)) or (0,) * errors.ndim
     error = float(errors[at]) if errors.size else 0.0
     noise = given.noise() if error <= LARGEST else 0.0  # no larger error is rounding
     rows = None if len(differences) > 1 else errors.max(axis=-1, initial=0.0)
@@ -310,9 +309,3 @@ def _gaps(wanted: Array, mine: Array, where: Array) -> Array:
     gaps[np.isnan(gaps)] = math.inf
     gaps /= size or 1.0
     return gaps
-
-
-def _index(array: Array) -> tuple[int, ...]:
-    if not array.size:
-        return (0,) * array.ndim
-    return tuple(map(int, np.unravel_index(array.argmax(), array.shape)))

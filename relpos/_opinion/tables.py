@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import product
 
 import numpy as np
 
@@ -132,6 +133,10 @@ def read_as(attempt: Attempt, wanted: str) -> Attempt | None:
     return made if first_of(attempt, "rel_key") == now != other else None
 
 
+#: Ways to move every row of a table.
+WAYS = ("later", "clip", "zero", "wrap")
+
+
 def off_by(attempt: Attempt, step: int, beyond: str) -> Attempt | None:
     """Take the row next to the right one; "later" begins every table later."""
     if beyond != "later":
@@ -142,20 +147,18 @@ def off_by(attempt: Attempt, step: int, beyond: str) -> Attempt | None:
     return attempt.with_keywords(min_relative_position=firsts.pop() - step)
 
 
-@variant
-def other_origin(attempt: Attempt, beyond: str) -> Attempt | None:
+def other_origin(attempt: Attempt) -> Iterator[Attempt | None]:
     """Read 2N rows, -N to N - 1, as 1 - N to N, or the other way round."""
-    if not has_2n_rows(attempt):
-        return None
-    name = tables_of(attempt)[0]
-    early = first_of(attempt, name) == -(rows_of(attempt, name) // 2)
-    return off_by(attempt, -1 if early else 1, beyond)
+    if has_2n_rows(attempt):
+        name = tables_of(attempt)[0]
+        early = first_of(attempt, name) == -(rows_of(attempt, name) // 2)
+        yield from (off_by(attempt, -1 if early else 1, way) for way in WAYS)
 
 
-@variant
-def mistaken_off_by(attempt: Attempt, step: int, beyond: str) -> Attempt | None:
-    """Be off by `step`, except where `other_origin` explains it."""
-    return None if has_2n_rows(attempt) else off_by(attempt, step, beyond)
+def off_by_one(attempt: Attempt) -> Iterator[Attempt | None]:
+    """Be off by one row, except where `other_origin` explains it."""
+    for step, way in product((1, -1), () if has_2n_rows(attempt) else WAYS):
+        yield off_by(attempt, step, way)
 
 
 @variant

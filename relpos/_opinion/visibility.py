@@ -18,11 +18,9 @@ from relpos._checks import Array
 from relpos._opinion.attempt import (
     HIDING,
     Attempt,
-    Change,
     Changes,
     common,
     distances,
-    of_arguments,
     variant,
 )
 from relpos._opinion.positions import EACH, some
@@ -37,8 +35,8 @@ def hides(attempt: Attempt) -> bool:
     """Return True if an argument may hide something."""
     mask = attempt.get("attn_mask")
     masks = mask is not None and (mask.dtype == bool or np.isneginf(mask).any())
-    others = (attempt.get(n) for n in ("window", "key_lengths", "key_ranges"))
-    return bool(masks or attempt.get("is_causal")) or any(x is not None for x in others)
+    others = attempt.given(("window", "key_lengths", "key_ranges"))
+    return bool(masks or others or attempt.get("is_causal"))
 
 
 def kept_bias(attempt: Attempt) -> Any:
@@ -90,9 +88,11 @@ def ignored(attempt: Attempt, name: str) -> Attempt | None:
     return attempt.with_keywords(**{name: kept})
 
 
-@of_arguments
-def mask_inverted(attn_mask: Array) -> dict[str, Any] | None:
-    return {"attn_mask": ~attn_mask} if attn_mask.dtype == bool else None
+def mask_inverted(attempt: Attempt) -> Attempt | None:
+    mask = attempt.get("attn_mask")
+    if mask is None or mask.dtype != bool:
+        return None
+    return attempt.with_keywords(attn_mask=~mask)
 
 
 def mask_transposed(attempt: Attempt) -> Attempt | None:
@@ -237,14 +237,12 @@ def other_offset(attempt: Attempt) -> Iterator[Attempt | None]:
         yield attempt.told(detail, query_offset=offset)
 
 
-def wider_window(step: int) -> Change:
+@variant
+def wider_window(attempt: Attempt, step: int) -> Attempt | None:
     """Change a window by one key on each side that is bounded."""
-
-    def rule(window: Any) -> dict[str, Any] | None:
-        sides = tuple(side if not side else side + step for side in window)
-        return None if sides == tuple(window) else {"window": sides}
-
-    return of_arguments(rule)
+    own = attempt.get("window") or ()
+    sides = tuple(side and side + step for side in own)
+    return attempt.with_keywords(window=sides) if sides != tuple(own) else None
 
 
 # ---- the set of an argument ---------------------------------------------------------
