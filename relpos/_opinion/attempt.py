@@ -114,13 +114,13 @@ class Attempt:
 
     def with_keywords(self, **keywords: Any) -> Attempt:
         """Return an attempt with some arguments changed; None removes one."""
-        changed = {**self.keywords, **keywords}
-        kept = {name: x for name, x in changed.items() if x is not None}
-        return replace(self, keywords=kept)
+        return self.told(self.detail, **keywords)
 
     def told(self, detail: str, **keywords: Any) -> Attempt:
         """Return an attempt with some arguments changed, and words for that."""
-        return replace(self.with_keywords(**keywords), detail=detail)
+        changed = {**self.keywords, **keywords}
+        kept = {name: x for name, x in changed.items() if x is not None}
+        return replace(self, keywords=kept, detail=detail)
 
     def times(self, factor: Any, *terms: str) -> Attempt:
         """Return an attempt with some terms times a factor."""

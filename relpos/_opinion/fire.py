@@ -71,7 +71,8 @@ def other_rules(attempt: Attempt) -> list[Attempt]:
     r, (lq, lk) = relative_to(attempt), attempt.lengths
     i, c, t = attempt.offset + np.arange(lq)[:, None], abs(p.c), abs(p.threshold)
     x = SimpleNamespace(c=c, d=np.abs(r), i=i, j=np.arange(lk), n=lk, t=t)
-    x.psi, x.far = lambda d: np.log(c * d + 1.0), np.maximum(i, t)
+    x.far = np.maximum(i, t)
+    x.psi = lambda d: np.log(c * d + 1.0)
     sign = -np.sign(r) if p.signed else 1.0
 
     def number(rule: Callable[[Any], Pair]) -> Any:

@@ -113,8 +113,8 @@ def negated(attempt: Attempt, *names: str) -> Attempt | None:
 def without(attempt: Attempt, name: str) -> Attempt | None:
     """Leave a term out, with those that cannot be without it."""
     others = ("pos_bias_v", "position_query") if name == "rel_key" else ()
-    made = attempt.with_keywords(**dict.fromkeys((name, *others)))
-    return made if name in attempt.keywords else None
+    left_out = dict.fromkeys((name, *others))
+    return attempt.with_keywords(**left_out) if name in attempt.keywords else None
 
 
 def heads_tiled(attempt: Attempt) -> Attempt | None:
@@ -207,8 +207,8 @@ def normalised(attempt: Attempt) -> list[Attempt]:
 def with_residual(attempt: Attempt, name: str) -> Attempt | None:
     wanted = attempt.get("query").shape[-2], attempt.get("value").shape[-1]
     detail = f"the {PLURALS[name]} added to the results, as a residual connection"
-    made = replace(attempt, residual=name, detail=detail)
-    return made if attempt.get(name).shape[-2:] == wanted else None
+    fits = attempt.get(name).shape[-2:] == wanted
+    return replace(attempt, residual=name, detail=detail) if fits else None
 
 
 # ---- the decay -----------------------------------------------------------------------

@@ -95,8 +95,8 @@ def added_late(attempt: Attempt, names: tuple[str, ...]) -> Iterator[Attempt]:
 @variant
 def multiplied(attempt: Attempt, names: tuple[str, ...]) -> Attempt | None:
     words = f"{_words_of(names)} multiplied with the scores, not added to them"
-    made = replace(attempt, multiplied=names, detail=words)
-    return made if _has(attempt, names) else None
+    fits = _has(attempt, names)
+    return replace(attempt, multiplied=names, detail=words) if fits else None
 
 
 def capped_after_mask(attempt: Attempt) -> Attempt | None:
@@ -106,10 +106,11 @@ def capped_after_mask(attempt: Attempt) -> Attempt | None:
 
 @variant
 def untold_sink(attempt: Attempt, count: int) -> Attempt | None:
+    if attempt.get("sinks") is not None:
+        return None
     words = f"{count} more keys of score 0 in the sum, as of padding: hide them"
     sinks = np.full(attempt.get("query").shape[-3], np.log(count))
-    made = attempt.told(words if count > 1 else "", sinks=sinks)
-    return made if attempt.get("sinks") is None else None
+    return attempt.told(words if count > 1 else "", sinks=sinks)
 
 
 # ---- parts of the keys ---------------------------------------------------------------

@@ -55,8 +55,9 @@ def reordered(
         return None
     if (buckets := attempt.get("buckets")) is not None:
         wanted = rows(np.arange(len(buckets)), first_of(attempt, here[0]))
-        made = attempt.with_keywords(buckets=np.asarray(buckets)[wanted])
-        return made if here == tables_of(attempt) and (wanted >= 0).all() else None
+        fits = here == tables_of(attempt) and (wanted >= 0).all()
+        moved = np.asarray(buckets)[wanted]
+        return attempt.with_keywords(buckets=moved) if fits else None
     changed = {}
     for name in here:
         table, axis = attempt.get(name), axis_of(name)
@@ -129,8 +130,9 @@ def read_as(attempt: Attempt, wanted: str) -> Attempt | None:
     rows = rows_of(attempt, "rel_key")
     firsts = [1 - rows, -(rows // 2)]
     now, other = firsts if wanted == "two-sided" else reversed(firsts)
-    made = attempt.with_keywords(min_relative_position=other)
-    return made if first_of(attempt, "rel_key") == now != other else None
+    if first_of(attempt, "rel_key") != now or now == other:
+        return None
+    return attempt.with_keywords(min_relative_position=other)
 
 
 #: Ways to move every row of a table.
