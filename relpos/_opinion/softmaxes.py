@@ -44,8 +44,8 @@ def other_axes(attempt: Attempt) -> Iterator[Attempt]:
     """Sum the softmax over each set of axes, but over keys and over queries."""
     sizes = (*attempt.get("query").shape[:-2], *attempt.lengths)
     for axes in (x for n in range(1, 5) for x in combinations(range(-4, 0), n)):
-        alone = axes in ((-1,), (-2,)) or len(sizes) < -min(axes)
-        if alone or all(sizes[axis] == 1 for axis in {*axes} ^ {-1}):
+        excepted = axes in ((-1,), (-2,)) or len(sizes) < -min(axes)
+        if excepted or all(sizes[axis] == 1 for axis in {*axes} ^ {-1}):
             continue
         words = " and ".join(AXES[axis] for axis in axes)
         detail = f"the softmax over {words}, not over keys alone"

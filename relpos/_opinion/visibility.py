@@ -240,7 +240,7 @@ def other_offset(attempt: Attempt) -> Iterator[Attempt | None]:
 @variant
 def wider_window(attempt: Attempt, step: int) -> Attempt | None:
     """Change a window by one key on each side that is bounded."""
-    own = attempt.get("window") or ()
+    own = attempt.keywords.get("window", ())
     sides = tuple(side and side + step for side in own)
     return attempt.with_keywords(window=sides) if sides != tuple(own) else None
 
