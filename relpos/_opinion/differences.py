@@ -173,16 +173,16 @@ CONVENTIONS: dict[str, Row] = {
         "one table for the terms of keys and queries", tables.taken(rel_query="rel_key")
     ),
     # sizes
-    "no_scale": everywhere("no scale, as T5", operands.scaled(lambda h, d, own: 1.0)),
+    "no_scale": everywhere("no scale, as T5", operands.scaled(lambda h, d: 1.0)),
     "scale_head_dim": everywhere(
-        "a scale of 1 / sqrt(D)", operands.scaled(lambda h, d, own: 1 / math.sqrt(d))
+        "a scale of 1 / sqrt(D)", operands.scaled(lambda h, d: 1 / math.sqrt(d))
     ),
     "scale_by_dim": everywhere(
-        "a scale of 1 / D, as muP", operands.scaled(lambda h, d, own: 1 / d)
+        "a scale of 1 / D, as muP", operands.scaled(lambda h, d: 1 / d)
     ),
     "scale_three": everywhere(
         "a scale of 1 / sqrt(3 D), as DeBERTa",
-        operands.scaled(lambda h, d, own: 1 / math.sqrt(3 * d)),
+        operands.scaled(lambda h, d: 1 / math.sqrt(3 * d)),
     ),
     "position_unscaled": everywhere(
         "the position terms outside the scale",
@@ -304,13 +304,13 @@ MISTAKES: dict[str, Row] = {
     # sizes
     "scale_d_model": everywhere(
         "a scale of 1 / sqrt(d_model)",
-        operands.scaled(lambda h, d, own: 1 / math.sqrt(h * d)),
+        operands.scaled(lambda h, d: 1 / math.sqrt(h * d)),
     ),
     "scaled_twice": everywhere(
-        "the scale twice", operands.scaled(lambda h, d, own: own**2)
+        "the scale twice", operands.of_scale(lambda own: own**2, 1)
     ),
     "scale_inverted": everywhere(
-        "sqrt(D) for 1 / sqrt(D)", operands.scaled(lambda h, d, own: own and 1 / own)
+        "sqrt(D) for 1 / sqrt(D)", operands.of_scale(lambda own: 1 / own, 0, 1)
     ),
     "u_v_exchanged": everywhere(
         "u and v exchanged",

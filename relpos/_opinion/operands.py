@@ -16,13 +16,20 @@ from relpos._opinion.solved import TERMS, other_number
 
 
 @variant
-def scaled(
-    attempt: Attempt, wanted: Callable[[int, int, float], float]
-) -> Attempt | None:
-    """Make another scale of the number of heads, of their width, and of the scale."""
+def scaled(attempt: Attempt, wanted: Callable[[int, int], float]) -> Attempt | None:
+    """Make the scale of the number of heads and of their width."""
     (heads, _, dim), own = attempt.get("query").shape[-3:], attempt.get("scale")
-    scale = wanted(heads, dim, own) if heads * dim else own
+    scale = wanted(heads, dim) if heads * dim else own
     return None if math.isclose(scale, own) else attempt.with_keywords(scale=scale)
+
+
+@variant
+def of_scale(
+    attempt: Attempt, rule: Callable[[float], float], *unless: int
+) -> Attempt | None:
+    """Make another scale of the scale, unless that is one of some numbers."""
+    own = attempt.get("scale")
+    return None if own in unless else attempt.with_keywords(scale=rule(own))
 
 
 #: Scales of the numbers of heads, columns, queries and keys, in words.
