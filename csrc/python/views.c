@@ -134,7 +134,7 @@ widen_view(array_view *view)
 
 /* The first byte of an array that has elements, and the one behind its last. */
 static void
-find_ends(const array_view *view, uintptr_t ends[2])
+find_bytes(const array_view *view, uintptr_t ends[2])
 {
     ends[0] = (uintptr_t)view->data;
     ends[1] = ends[0] + (uintptr_t)view->itemsize;
@@ -148,8 +148,8 @@ int
 may_overlap(const array_view *a, const array_view *b)
 {
     uintptr_t of_a[2], of_b[2];
-    find_ends(a, of_a);
-    find_ends(b, of_b);
+    find_bytes(a, of_a);
+    find_bytes(b, of_b);
     return of_a[0] < of_b[1] && of_b[0] < of_a[1];
 }
 

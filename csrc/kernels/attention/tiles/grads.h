@@ -119,7 +119,8 @@ grad_tile(const gradients_t *gp, const grad_scratch_t *w, const visit_t *x)
             rp_dropout_kept(p, x->q.b, x->q.h, i, x->t.j0, x->t.keys, keep);
             scale_by_dropout(d, keep, x->t.keys, kept);
         }
-        if (all_open(&x->t) && norm == norm) /* a NaN reaches the same pairs in every tile */
+        if (all_open(&x->t) &&
+            norm == norm) /* a NaN reaches the same pairs in every tile */
             grad_row(s, d, x->t.columns, max, norm, delta, 0, sums);
         else
             grad_row(s, d, x->t.columns, max, norm, delta, 1, sums);
