@@ -18,7 +18,7 @@ enum { RP_F32, RP_F64, RP_DTYPES };
 typedef enum {
     RP_OK,
     RP_NO_MEMORY,
-    RP_INTERRUPTED, /* the poll hook has already set Python's exception */
+    RP_INTERRUPTED, /* the poll hook has set Python's exception, or the process was forked */
 } rp_status;
 
 /* ---- memory.c: the only allocator ---------------------------------------- */

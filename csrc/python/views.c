@@ -132,7 +132,8 @@ widen_view(array_view *view)
     return 0;
 }
 
-/* The first byte of an array that has elements, and the one behind its last. */
+/* The first byte of an array, and the one behind its last; of one without elements, two
+ * addresses that mean nothing, so that it may seem to overlap. */
 static void
 find_bytes(const array_view *view, uintptr_t ends[2])
 {

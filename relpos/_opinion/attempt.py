@@ -345,8 +345,8 @@ def _terms_of(attempt: Attempt) -> tuple[dict[str, Array], Array]:
     x = attempt.keywords
     bias = x.get("rel_bias")
     if "log_decay" in x or (bias is not None and np.isneginf(bias).any()):
-        keywords = dict(rotated(attempt).keywords)
-        keywords.pop("value", None), keywords.pop("softcap", None)
+        given = rotated(attempt).keywords
+        keywords = {n: y for n, y in given.items() if n not in ("value", "softcap")}
         parts = scores(**keywords, terms=True)
         return parts, parts.pop("mask", np.zeros(1))
     unplaced = attempt.lengths[0] != attempt.lengths[1] and "query_offset" not in x

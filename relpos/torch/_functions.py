@@ -20,6 +20,7 @@ from relpos._attention.operands import ROWS
 from relpos._checks import POSITION_LIMIT, Array, as_int, kind_of
 from relpos._settings import threads
 from relpos.torch._tensors import (
+    NO_TENSOR,
     array_of,
     check_devices,
     check_padded,
@@ -387,8 +388,7 @@ def counted(positions: Any, like: Tensor | None = None) -> Tensor:
 def own_setting(name: str, value: Any) -> Any:
     """Return a setting that no change of an array or of a list reaches later."""
     if isinstance(value, Tensor):
-        way = "(pass tensor.item() or tensor.tolist())"
-        raise TypeError(f"{name}: got a tensor; expected none {way}")
+        raise TypeError(f"{name}: got {NO_TENSOR}")
     if isinstance(value, np.ndarray):
         return value.copy()[()]
     return [*value] if isinstance(value, list) else value

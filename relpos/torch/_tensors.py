@@ -31,6 +31,9 @@ know_tensors(torch.Tensor, torch.nn.Parameter)
 #: some 20 times more slowly than torch.
 _WIDENED = {torch.bfloat16: np.float32, torch.float16: np.float32}
 
+#: A tensor that was given for a number or a list, in a message.
+NO_TENSOR = "a tensor; expected none (pass tensor.item() or tensor.tolist())"
+
 #: Words of messages about arrays, and those about tensors.
 _WORDS = {
     ".astype(np.float32)": ".to(torch.float32)",
@@ -38,9 +41,7 @@ _WORDS = {
     "expected float16, float32 or": "expected bfloat16, float16, float32 or",
     "expected bool, float16,": "expected bool, bfloat16, float16,",
     "a torch Tensor; expected a NumPy array (relpos.torch has these functions for "
-    "tensors, with autograd; for arrays pass tensor.detach().cpu().numpy())": (
-        "a tensor; expected none (pass tensor.item() or tensor.tolist())"
-    ),
+    "tensors, with autograd; for arrays pass tensor.detach().cpu().numpy())": NO_TENSOR,
 }
 
 

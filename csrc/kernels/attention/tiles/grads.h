@@ -75,7 +75,8 @@ sum_ends(const gradients_t *gp, const grad_scratch_t *w, const visit_t *x, int m
 }
 
 /* One row: logits -> p, dP -> dS, and the sums of dS and p. Where `hidden` is set, a pair
- * with a logit of -inf has p = 0 and dS = 0 whatever dP and the row's sum are. */
+ * with a logit of -inf has p = 0 and dS = 0 whatever dP and the row's sum are: in a row of
+ * NaN it has to be, so that the pairs that NaN reaches do not depend on the tile. */
 RP_INLINE void
 grad_row(T *s, T *d, int columns, T max, T norm, T delta, const int hidden, V sums[2])
 {
@@ -119,8 +120,7 @@ grad_tile(const gradients_t *gp, const grad_scratch_t *w, const visit_t *x)
             rp_dropout_kept(p, x->q.b, x->q.h, i, x->t.j0, x->t.keys, keep);
             scale_by_dropout(d, keep, x->t.keys, kept);
         }
-        if (all_open(&x->t) &&
-            norm == norm) /* a NaN reaches the same pairs in every tile */
+        if (all_open(&x->t) && norm == norm)
             grad_row(s, d, x->t.columns, max, norm, delta, 0, sums);
         else
             grad_row(s, d, x->t.columns, max, norm, delta, 1, sums);
