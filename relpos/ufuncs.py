@@ -41,7 +41,10 @@ transformer_xl_attention              query, key, value, rel_key, pos_bias_u (d)
 ====================================  ==================================================
 
 Sizes that only an output has (``out`` above) come from ``out=``. The attention forms
-scale by 1/sqrt(d). rotary rotates the first 2h <= d columns.
+scale by 1/sqrt(d). rotary rotates the first 2h <= d columns. ``out=`` may be an input
+in rotary, gelu, merge, the scores (query), sinusoidal (frequencies), and skew and
+unskew of one row, with the same ``axes=``; elsewhere that raises ValueError. NumPy
+copies an input that ``out=`` overlaps as another view.
 
 Examples
 --------

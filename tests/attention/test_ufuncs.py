@@ -81,12 +81,101 @@ def test_axes_and_where_the_result_goes(rng):
     assert_bitwise(out, want)
 
 
-def test_in_place(rng):
-    """NumPy copies an input that the output overlaps."""
-    x = rng.standard_normal((5, 6))
-    want = oracle_positions.rel_shift(x)
-    ufuncs.rel_shift(x, out=x)
-    assert_bitwise(x, want)
+def test_out_that_overlaps_an_input(rng):
+    """NumPy copies the input, unless it is the same view."""
+    x = rng.standard_normal((6, 6))
+    want = oracle_positions.rel_shift(x[1:])
+    assert_bitwise(ufuncs.rel_shift(x[1:], out=x[:-1]), want)
+
+
+def in_place_cases(rng):
+    """(name, operands, places): the operands at these places may be the outputs."""
+    x, y = rng.standard_normal((2, 700, 64))
+    lse, other = rng.standard_normal((2, 700))
+    keys, table = rng.standard_normal((64, 64)), rng.standard_normal((65, 64))
+    angles = np.arange(700.0), abs(y[:, :32]), np.zeros((700, 32)), abs(x[:, :32])
+    return [
+        ("sinusoidal", (lse, x, y), (1, 2)),
+        ("sinusoidal", (lse, x, y), (2, 1)),
+        ("rotary", (x, *angles, 0), (0,)),
+        ("rotary", (x, *angles, 1), (0,)),
+        ("gelu", (x,), (0, None)),
+        ("gelu", (x,), (None, 0)),
+        ("merge", (x, lse, y, other), (0, 3)),
+        ("merge", (x, lse, y, other), (2, 1)),
+        ("skew", (x[:1],), (0,)),
+        ("unskew", (x[:1],), (0,)),
+        ("shaw_scores", (x, keys, table, 0.5, 3), (0,)),
+        ("skewed_scores", (x, keys, table, 0.5, 3, -9), (0,)),
+        ("transformer_xl_scores", (x, keys, table, *table[:2], 0.5, 3), (0,)),
+    ]
+
+
+@pytest.mark.sanitized
+@pytest.mark.parametrize("threads", [1, 5])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_in_place(rng, layout, threads):
+    for name, operands, places in in_place_cases(rng):
+        given = [LAYOUTS[layout](np.array(x)) if np.ndim(x) else x for x in operands]
+        own = tuple(None if n is None else np.empty(given[n].shape) for n in places)
+        same = tuple(None if n is None else given[n] for n in places)
+        with relpos.threads(threads):
+            want = getattr(ufuncs, name)(*operands, out=own)
+            got = getattr(ufuncs, name)(*given, out=same)
+        if len(own) == 1:
+            got, want = (got,), (want,)
+        for a, b in zip(got, want, strict=True):
+            assert_bitwise(np.array(a, np.float64), b)
+
+
+def refused_cases(rng):
+    """(name, operands, places): not one of these may be the first output."""
+    c, d = rng.standard_normal((2, 5, 5, 5))
+    x, y, z, v, w = d
+    at, u = np.arange(5)[::-1], x[0]
+    return [
+        ("learned", (x, at), (0,)),
+        ("learned_backward", (x, at), (0,)),
+        ("conv_encoding", (c, d, u, np.ones((5, 5)), 1, 1), (0, 1)),
+        ("conv_encoding_backward", (c, d, np.ones((5, 5)), 1, 1), (0, 1)),
+        ("rel_shift", (x,), (0,)),
+        ("rel_unshift", (x,), (0,)),
+        ("shaw_scores", (x, y, z, 0.5, 0), (1, 2)),
+        ("skewed_scores", (x, y, z, 0.5, 0, -4), (1, 2)),
+        ("transformer_xl_scores", (x, y, z, u, u, 0.5, 0), (1, 2)),
+        ("shaw_attention", (x, y, z, v, w), range(5)),
+        ("relative_global_attention", (x, y, z, v), range(4)),
+        ("transformer_xl_attention", (x, y, z, v, u, u), range(4)),
+    ]
+
+
+def test_in_place_is_refused(rng):
+    """A loop that reads what it has written would give wrong numbers."""
+    for name, operands, places in refused_cases(rng):
+        for place in places:
+            given = [np.array(x) for x in operands]
+            outs = (given[place], None)[: getattr(ufuncs, name).nout]
+            with pytest.raises(ValueError, match=f"^{name}: out is an input; expected"):
+                getattr(ufuncs, name)(*given, out=outs)
+            assert_bitwise(given[place], operands[place])
+
+
+def test_in_place_with_other_axes_is_refused(rng):
+    x = rng.standard_normal((8, 8))
+    with pytest.raises(ValueError, match="gelu: out is an input"):
+        ufuncs.gelu(x, out=(x, None), axes=[0, 1, 0])
+    angles = [np.ones(8), *np.ones((3, 8, 4)), 0]
+    axes = [(0, 1), 0, (0, 1), (0, 1), (0, 1), (), (1, 0)]
+    with pytest.raises(ValueError, match="rotary: out is an input"):
+        ufuncs.rotary(x, *angles, out=x, axes=axes)
+
+
+def test_in_place_of_nothing(rng):
+    """An input without elements may begin where the output does."""
+    x, a = rng.standard_normal((2, 3, 4))
+    assert not ufuncs.shaw_attention(x.copy(), x[:0], x[:0], a, a, out=x).any()
+    for empty in (x[:0], x[:, :0]):
+        assert ufuncs.rel_shift(empty, out=empty) is empty
 
 
 def test_output_sizes_come_from_out(rng):
