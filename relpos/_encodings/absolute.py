@@ -1,7 +1,6 @@
 """Encodings that are added to tokens: sinusoids, learned tables, and the naive ones.
 
-Positions are a count n, which means 0, 1, ..., n - 1, or numbers that float64 holds
-exactly.
+Positions are a count n, which means 0, 1, ..., n - 1, or numbers exact in float64.
 """
 
 from __future__ import annotations
@@ -113,8 +112,7 @@ def real_positions(positions: ArrayLike, columns: int, dtype: np.dtype[Any]) -> 
 def _frequencies(dim: int, base: float, count: int) -> tuple[Array, Array]:
     """Return base ** (-2 c / dim) for c < count, as high + low parts of float64.
 
-    Neither the powers nor their product with an integer that float64 holds exactly
-    lose a bit that the two parts could hold.
+    Powers and their products with integers exact in float64 lose no bit of both parts.
     """
     with localcontext() as context:
         context.prec = 60
@@ -194,9 +192,9 @@ def sinusoidal(
     Notes
     -----
     Frequencies and angles have 106 bits. To position 2**24 float32 results are within
-    1 ulp of the true value and float64 results within 2; beyond, the absolute error
-    stays below 1 ulp of 1.0 plus 1e-32 times the position. Infinite and NaN positions
-    give NaN.
+    1 ulp of the true value and float64 results within 2, or 2**-78 if that is more;
+    beyond, the absolute error stays below 1 ulp of 1.0 plus 1e-32 times the position.
+    Infinite and NaN positions give NaN.
 
     References
     ----------
@@ -422,15 +420,16 @@ def learned_backward(
     return like(sums, grad)
 
 
-def _checked_shape(length: object, dim: object) -> tuple[int, int]:
+def _checked(length: object, dim: object, dtype: Any) -> tuple[tuple[int, int], Any]:
     rows = as_int("length", length, 0, POSITION_LIMIT)
-    return rows, as_int("dim", dim, 1, POSITION_LIMIT)
+    shape = rows, as_int("dim", dim, 1, POSITION_LIMIT)
+    wanted = as_float_dtype(dtype)
+    check_bytes("length", shape, wanted)
+    return shape, wanted
 
 
 def _index_rows(length: int, dim: int, dtype: DTypeLike, normalized: bool) -> Array:
-    rows, columns = _checked_shape(length, dim)
-    wanted = as_float_dtype(dtype)
-    check_bytes("length", (rows, columns), wanted)
+    (rows, columns), wanted = _checked(length, dim, dtype)
     divisor = max(rows - 1, 1) if normalized else 1
     return kernels().index_rows(rows, columns, wanted.char, divisor)
 
@@ -534,8 +533,7 @@ def random_encoding(
     >>> P.shape, bool((abs(P) <= 1).all())
     ((4, 8), True)
     """
-    shape = _checked_shape(length, dim)
-    wanted: Any = as_float_dtype(dtype)
+    shape, wanted = _checked(length, dim, dtype)
     generator = as_generator(rng)
     keep(generator)
     values: Array = generator.random(shape, dtype=wanted)

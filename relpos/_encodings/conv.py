@@ -21,6 +21,7 @@ from relpos._checks import (
     as_floating,
     as_int,
     at_least_ndim,
+    check_bytes,
     check_match,
     check_shape,
     common_dtype,
@@ -75,6 +76,7 @@ class _Call:
         self.bias = self.given.get("bias", np.zeros(channels, self.dtype))
         fits = self.bias.shape == (channels,)
         check_shape("bias", self.bias, fits, f"({channels},), as x has channels")
+        check_bytes("grid", (*tokens.shape[:-2], *sizes, channels), self.dtype)
         self.cells = tokens.reshape(*tokens.shape[:-2], *sizes, channels)
         taps = np.moveaxis(taps.reshape(channels, *shape), 0, -1)
         self.taps = np.ascontiguousarray(taps, self.dtype)  # (i, j, E)
@@ -218,9 +220,8 @@ def conv_encoding_backward(
         grad, flipped, none, call.mask, *pads, dtype=call.dtype
     )
     batch = grad.shape[:-3]
-    outs = (
-        np.empty((*batch, *call.taps.shape), call.dtype),
-        np.empty((*batch, *call.bias.shape), call.dtype),
+    outs = tuple(
+        np.empty((*batch, *part.shape), call.dtype) for part in (call.taps, call.bias)
     )
     kernels().conv_encoding_backward(
         grad, call.cells, call.mask, *call.pads, out=outs, dtype=call.dtype

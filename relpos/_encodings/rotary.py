@@ -266,7 +266,7 @@ def apply_rotary(
     Notes
     -----
     Angles have 106 bits and all arithmetic 53, whatever the dtype: to position 2**24
-    float32 results are within 1 ulp of the exact rotation.
+    float32 results are within 1 ulp of the exact rotation, unless its two terms cancel.
 
     References
     ----------

@@ -120,10 +120,10 @@ def _frequencies(dim: int, base: float) -> Array:
 
 def _ntk(dim: int, base: float, settings: Settings) -> Array:
     even_dim(dim, 4)  # with one pair the slowest frequency is the fastest
-    growth = dim / (dim - 2) * math.log(settings["factor"])
-    if math.log(base) + growth > math.log(np.finfo(np.float64).max):
+    grown = base * np.float64(settings["factor"]) ** (dim / (dim - 2))
+    if not 0 < grown < np.inf:
         raise ValueError("scaling: the factor takes the base beyond float64")
-    return _frequencies(dim, base * settings["factor"] ** (dim / (dim - 2)))
+    return _frequencies(dim, float(grown))
 
 
 def _dynamic(dim: int, base: float, settings: Settings) -> Array:
@@ -257,7 +257,9 @@ def rotary_frequencies(
         - ``("yarn", {"factor", n₀, ..})``: pairs with more than ``beta_fast`` (32)
           rotations within n₀ keep their frequency, those with less than ``beta_slow``
           (1) are divided by the factor, with a ramp over the pairs between [2]_, which
-          begins and ends at whole pairs unless ``truncate`` is False.
+          begins and ends at whole pairs unless ``truncate`` is False. As in
+          ``transformers`` it is cut at pairs 0 and dim - 1: where it lies outside, or
+          ``beta_fast`` is less than ``beta_slow``, fast pairs may be the divided ones.
         - ``("llama3", {"factor", "low_freq_factor", "high_freq_factor", n₀})``: the
           same between ``low_freq_factor`` and ``high_freq_factor`` rotations, with a
           ramp over their number [3]_.
@@ -368,14 +370,12 @@ def rotary_magnitude(
         if above and below:
             return _yarn_growth(factor, above) / _yarn_growth(factor, below)
         return _yarn_growth(factor)
-    if name == "longrope":
-        factor = _factor(name, settings)
-        if factor > 1:
-            if settings[LENGTH] <= 1:
-                raise ValueError(
-                    f"scaling: {LENGTH} is {settings[LENGTH]}; expected more than 1"
-                )
-            return math.sqrt(1 + math.log(factor) / math.log(settings[LENGTH]))
+    if name == "longrope" and (factor := _factor(name, settings)) > 1:
+        if settings[LENGTH] <= 1:
+            raise ValueError(
+                f"scaling: {LENGTH} is {settings[LENGTH]}; expected more than 1"
+            )
+        return math.sqrt(1 + math.log(factor) / math.log(settings[LENGTH]))
     return 1.0
 
 

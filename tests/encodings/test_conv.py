@@ -287,7 +287,13 @@ def test_dtypes():
 
 @pytest.mark.parametrize(
     "shape, grid",
-    [((0, 6, 5), None), ((2, 0, 5), None), ((2, 6, 0), None), ((0, 5), (0, 3))],
+    [
+        ((0, 6, 5), None),
+        ((2, 0, 5), None),
+        ((2, 6, 0), None),
+        ((0, 5), (0, 3)),
+        ((0, 5), (2**50, 0)),
+    ],
 )
 def test_nothing_at_all(isa, shape, grid):
     x, channels = np.ones(shape), shape[-1]
@@ -337,6 +343,7 @@ grid=(-2, -3) -> ValueError: grid: got -2; expected an integer from 0
 grid=(2, 3, 1) -> ValueError: grid: got 3 sizes; expected (rows, columns)
 grid=() -> ValueError: grid: got 0 sizes
 grid=(10**30, 3) -> ValueError: grid: got 1000…; expected an integer
+x=ones(0, 5), grid=(0, 2**60) -> ValueError: grid: …more bytes than memory
 grid=6 -> TypeError: grid: got int; expected
 grid=(2.0, 3) -> TypeError: grid: got float; expected an integer
 grid=(True, 6) -> TypeError: grid: got True; expected an integer

@@ -232,6 +232,7 @@ index_encoding(-1, 2) -> ValueError: length…-1
 index_encoding(1, 2, dtype="x") -> TypeError: dtype…'x'
 index_encoding(1, 2, dtype=[1]) -> TypeError: dtype…list
 normalized_index_encoding(1, 2, dtype="x") -> TypeError: dtype…'x'…float32 or float64
+random_encoding(2**59, 2**10, rng=0) -> ValueError: length…more bytes than memory
 random_encoding(2, 2, rng=0, dtype="f4 ") -> TypeError: dtype…'f4 '
 sinusoidal(2, 2, dtype=None) -> TypeError: dtype…None
 sinusoidal(2, 2, dtype="x") -> TypeError: dtype…'x'

@@ -48,6 +48,8 @@ def scalings(dim):
             {"mscale": 0.7, "mscale_all_dim": 1.0, "factor": 40},
             {"mscale": 0.7},
             {ORIGINAL: 32, "rope_type": "yarn"},
+            {ORIGINAL: 4},  # the ramp is cut
+            {"beta_fast": 1.0, "beta_slow": 32.0},
         )
     ]
     found += [
@@ -247,6 +249,8 @@ scaling=("linear", {"factor": 2.0}) -> TypeError: scaling: factor of linear: got
     expected a real number
 scaling=("ntk", -1) -> ValueError: scaling: factor of ntk: got -1.0; exp
 scaling=("ntk", 1e300) -> ValueError: scaling: …beyond float64
+scaling=("ntk", 1e-300), dim=4 -> ValueError: scaling: …beyond float64
+base=1e-300, scaling=("ntk", 1e300), dim=4 -> ValueError: scaling: …beyond float64
 dim=2, scaling=("ntk", 2) -> ValueError: dim: got 2; … from 4
 scaling=("yarn", 4.0) -> TypeError: scaling: got float with 'yarn'; expected a dict with
     'original_max

@@ -184,7 +184,7 @@ conv_tap_sum(const rp_job *job, int64_t item, int64_t dr, int64_t dc, int is_bia
     int64_t c0 = RP_MAX(0, -dc);
     T part[CONV_CHANNELS];
     memset(total, 0, (size_t)count * sizeof *total);
-    for (int64_t r = RP_MAX(0, -dr); r < r1; r++)
+    for (int64_t r = RP_MAX(0, -dr); c0 < c1 && r < r1; r++)
         for (int64_t first = c0; first < c1; first += CONV_TERMS) {
             if (rp_stopping())
                 return;
