@@ -235,18 +235,17 @@ def lines_of(fire: Fire) -> Lines:
         return fire.lines
     w1, b1 = fire.w1, fire.b1
     knots = np.where(w1 == 0, np.where(b1 > 0, -np.inf, np.inf), -b1 / w1)
+    rises = (w1 > 0) & (knots != 0) & np.isfinite(knots)
+    knots = np.where(rises, np.nextafter(knots, np.inf), knots)  # cut off where it is 0
     cuts = {*knots[np.isfinite(knots)].tolist()}  # np.unique would load numpy.ma
     if 0.0 in cuts:
         cuts.add(_TINY)
-    if not fire.signed:  # x is never negative
-        cuts = {cut for cut in cuts if cut > 0}
-    starts = np.array([-np.inf, *sorted(cuts)])
-    if not fire.signed:
-        starts[0] = 0.0
+    least = -np.inf if fire.signed else 0.0  # of x
+    starts = np.array([least, *sorted(cut for cut in cuts if cut > least)])
     at = starts[:, None]
     reached = at >= knots
     active = np.where(w1 < 0, ~reached, reached & ((at > knots) | (knots != 0)))
-    active |= np.isnan(w1) | np.isnan(b1)
+    active |= np.isnan(b1) | np.isnan(knots) | (np.isinf(w1) & (at == 0))  # NaN shows
     starts[0] = -np.inf
     slopes = fire.w2 @ np.where(active, w1, 0.0).T
     intercepts = fire.w2 @ np.where(active, b1, 0.0).T + fire.b2[:, None]

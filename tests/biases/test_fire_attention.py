@@ -65,6 +65,40 @@ def test_special_networks(name, signed, isa):
 
 
 @pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("offset", [0, 9])
+@pytest.mark.parametrize("w1", [-np.inf, np.inf])
+@pytest.mark.parametrize("b1", [-np.inf, 1.0, np.inf])
+def test_infinite_weights_show(w1, b1, offset, signed, isa):
+    """infinity * 0 at distance 0, which a query after all keys does not see."""
+    q, k, v = qkv(np.random.default_rng(7), (), 1, 6, 6, 2)
+    parameters, places = ([w1], [b1], [[-1.0]], [0.5], 1.0, 1.0), {"signed": signed}
+    places["query_offset"] = offset
+    bias = relpos.fire_bias(*parameters, 6, 6, **places)
+    want = relpos.attention(q, k, v, bias)
+    got = relpos.fire_attention(q, k, v, *parameters, **places)
+    assert np.isnan(want).all() or offset
+    assert np.isnan(got[np.isnan(want)]).all()
+    if np.isfinite(b1):
+        np.testing.assert_allclose(got, want, rtol=1e-12)
+
+
+@pytest.mark.parametrize("w1, b1", [(1.0, -1.0), (-1.0, 1.0)])
+def test_a_unit_whose_input_is_0_has_no_gradient(w1, b1, isa):
+    """Without eps the first key has x = 1 for every query beyond the threshold."""
+    parameters, grad = ([w1], [b1], [[1.0]], [0.0], 1.0, 1.0), np.ones((1, 6, 1))
+    q, k, v = qkv(np.random.default_rng(7), (), 1, 6, 6, 1)
+    options = {"eps": 0.0, "return_context": True}
+    found = relpos.fire_attention(q, k, v, *parameters, **options).context
+    bias = relpos.fire_bias(*parameters, 6, eps=0.0)
+    masked = relpos.attention(q, k, v, bias, return_context=True).context
+    ds = masked.backward(grad, wrt=["attn_mask"]).attn_mask
+    want = relpos.fire_bias_backward(ds, *parameters, eps=0.0)
+    for name in NAMES:
+        got = getattr(found.backward(grad), name)
+        np.testing.assert_allclose(got, getattr(want, name), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("signed", [False, True])
 @pytest.mark.parametrize("lq", [5, 12])
 def test_gradients_are_five_point_differences(lq, signed, isa):
     rng = np.random.default_rng(2)
