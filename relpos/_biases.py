@@ -10,8 +10,7 @@ to a last distance d. The step of a distance n is floor or ceil of
 .. math:: w \, \frac{\log(n / e)}{\log(d / e)}
 
 and a comparison with a whole number s of steps is one of integers:
-:math:`n^w \gtrless d^s e^{w - s}`. It decides the edges here, so that no rounding of a
-logarithm moves a distance to another bucket.
+:math:`n^w \gtrless d^s e^{w - s}`. It decides the edges here: no logarithm is rounded.
 """
 
 from __future__ import annotations
@@ -123,7 +122,7 @@ def alibi_slopes(
     Returns
     -------
     ndarray, (H,)
-        All positive, the first of them the steepest.
+        The first is the steepest; those too small for the dtype are 0: no bias.
 
     Raises
     ------
@@ -415,13 +414,6 @@ def _floor_root(x: int, k: int) -> int:
     return n
 
 
-def _distance_of(relative_position: Array) -> Array:
-    """Return |r|, at most POSITION_LIMIT."""
-    distance = np.abs(np.maximum(relative_position, -POSITION_LIMIT))
-    within: Array = np.minimum(distance, POSITION_LIMIT)
-    return within
-
-
 @lru_cache(maxsize=64)
 def _t5_edges(exact: int, width: int, last: int) -> Array:
     """Return the smallest distance of each step but the first, steps 1..width - 1."""
@@ -498,7 +490,8 @@ def t5_bucket(
     side = count // 2 if both else count
     exact = side // 2
     last = as_int("max_distance", max_distance, exact + 1, POSITION_LIMIT)
-    distance = _distance_of(relative if both else np.minimum(relative, 0))
+    farthest = POSITION_LIMIT if both else 0
+    distance = np.abs(np.clip(relative, -POSITION_LIMIT, farthest))
     steps = np.searchsorted(
         _t5_edges(exact, side - exact, last), distance, side="right"
     )
@@ -506,15 +499,15 @@ def t5_bucket(
     return np.asarray(bucket + side * (relative > 0) if both else bucket)
 
 
-def t5_rows(shape: tuple[int, ...], num_buckets: object) -> int:
+def t5_rows(shape: tuple[int, ...], num_buckets: object, both: object) -> int:
     """Return the number of buckets of a weight (num_buckets, H), not (H, num_buckets).
 
-    Without `num_buckets`, as many columns as every published T5 has buckets count as
-    transposed.
+    Without `num_buckets`, as many columns as T5 has buckets count as transposed.
     """
     if len(shape) != 2:
         raise ValueError(f"weight: got shape {shape}; expected (num_buckets, H)")
     rows, heads = shape
+    least = 4 if as_flag("bidirectional", both) else 2
     if num_buckets is not None:
         if rows != as_int("num_buckets", num_buckets):
             raise ValueError(
@@ -527,6 +520,8 @@ def t5_rows(shape: tuple[int, ...], num_buckets: object) -> int:
             "(num_buckets, H): pass weight.T if it is transposed, or "
             f"num_buckets={rows} if it does not"
         )
+    elif not least <= rows <= MAX_BUCKETS:
+        raise ValueError(f"weight: got {rows} rows; expected {least} to {MAX_BUCKETS}")
     return rows
 
 
@@ -582,7 +577,7 @@ def t5_bias(
     array([[0.1, 0.1, 0. , 0.3, 0.3]])
     """
     table = as_floating("weight", weight)
-    rows = t5_rows(table.shape, num_buckets)
+    rows = t5_rows(table.shape, num_buckets, bidirectional)
     buckets = t5_bucket(
         offsets(length, table.shape[1], dtype=table.dtype),
         bidirectional=bidirectional,
@@ -665,8 +660,8 @@ def _deberta_edges(middle: int, last: int, farthest: int) -> Array:
     while edges[-1] < farthest:
         above, below = above * last, below * middle
         edge = _floor_root(power * above // below, width)
-        edges.append(min(edge, np.iinfo(np.int64).max))
-    result = np.array(edges, dtype=np.int64)
+        edges.append(min(edge, np.iinfo(np.uint64).max))
+    result = np.array(edges, dtype=np.uint64)
     result.flags.writeable = False  # every later call gets the same array
     return result
 
@@ -729,8 +724,8 @@ def deberta_bucket(
     relative = as_integers("relative_position", relative_position)
     middle = as_int("bucket_size", bucket_size, 4, MAX_BUCKETS) // 2
     last = as_int("max_position", max_position, middle + 2, POSITION_LIMIT) - 1
-    distance = _distance_of(relative)
+    distance = np.abs(relative).view(np.uint64)  # so that -2**63 has one
     farthest = max(int(distance.max(initial=0)), middle)
     steps = np.searchsorted(_deberta_edges(middle, last, farthest), distance)
-    bucket = np.where(distance <= middle, distance, middle + steps)
+    bucket = np.minimum(distance, middle).astype(np.int64) + steps
     return np.asarray(np.sign(relative) * bucket)

@@ -91,7 +91,7 @@ def t5(
     ((8, 32), 1.0)
     """
     table = as_table("weight", weight, "(num_buckets, H)")
-    rows = t5_rows(table.shape, num_buckets)
+    rows = t5_rows(table.shape, num_buckets, bidirectional)
     reach = as_length("max_distance", max_distance)
     check_memory("max_distance", (2 * reach + 1,), np.dtype(np.int64))
     offsets = np.arange(-reach, reach + 1)

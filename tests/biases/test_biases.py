@@ -71,8 +71,14 @@ def test_buckets_widen_and_end_at_the_last_distance():
         assert (edges == count // 2 - 1).all()
     at_end = relpos.deberta_bucket([511, 512], bucket_size=256, max_position=512)
     assert at_end.tolist() == [255, 256]
-    far = relpos.deberta_bucket([2**63 - 1], bucket_size=256, max_position=512)
-    assert far == relpos.deberta_bucket([2**60], bucket_size=256, max_position=512)
+
+
+@pytest.mark.parametrize("size, last", [(4, 6), (256, 512), (8, 2**59)])
+def test_deberta_buckets_go_on_to_the_last_distance(size, last):
+    settings = {"bucket_size": size, "max_position": last}
+    far = [2**59, 2**60, 2**60 + 1, 2**61, 2**62, 2**63 - 1, 1 - 2**63, -(2**63)]
+    want = oracle.deberta_bucket(np.array(far, object), **settings)
+    assert np.array_equal(relpos.deberta_bucket(far, **settings), want)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "uint64", ">i4"])
