@@ -364,6 +364,8 @@ def _as_rows(name: str, value: object) -> Any:
             f"{name}: got a tensor that requires a gradient, which a cache does not "
             "keep; pass tensor.detach(), or decode under torch.no_grad()"
         )
+    elif not rows.dtype.is_floating_point:
+        raise TypeError(f"{name}: got {rows.dtype}; expected a floating dtype")
     at_least_ndim(name, rows, 3, "(..., Hk, n, columns)")
     return rows
 

@@ -286,11 +286,14 @@ def test_a_decode_of_tensors(lengths):
 
 
 @pytest.mark.torch
-def test_tensors_that_require_a_gradient_are_refused():
+def test_tensors_with_a_gradient_or_of_other_numbers_are_refused():
     torch = pytest.importorskip("torch")
     plain, leaf = torch.ones(1, 1, 4), torch.ones(1, 1, 4, requires_grad=True)
     with pytest.raises(TypeError, match=r"^value: .* gradient.*\.detach\(\)"):
         relpos.KVCache().append(plain, leaf)
+    for other in (plain.long(), plain.bool(), plain.to(torch.complex64)):
+        with pytest.raises(TypeError, match=r"^key: got torch\..*expected a floating"):
+            relpos.KVCache().append(other, plain)
 
 
 @pytest.mark.torch
