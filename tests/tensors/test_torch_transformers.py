@@ -181,6 +181,25 @@ def test_t5_generates_as_eager(way):
             assert largest(a - b) <= 1e-5 * largest(a)
 
 
+def test_layers_that_share_keys():
+    """Gemma 4 computes only the last queries in them, by what is left of a mask."""
+    case = models.CASES["gemma4"]._replace(model=transformers.Gemma4ForCausalLM)
+    more = {"num_hidden_layers": 4, "layer_types": models.GEMMA["layer_types"] * 2}
+    more |= {"num_kv_shared_layers": 2, "hidden_size_per_layer_input": 4}
+    more |= {"vocab_size_per_layer_input": 10}
+    eager, mine = (models.build(case, way, **more) for way in ("eager", "relpos"))
+    ids, found = torch.tensor([[5, 2, 3, 4, 5, 2, 3, 4]]), []
+    settings = {"max_new_tokens": 1, "do_sample": False, "disable_compile": True}
+    settings |= {"output_logits": True, "return_dict_in_generate": True}
+    with torch.no_grad():
+        for model in (eager, mine):
+            some = [model(ids, logits_to_keep=count).logits for count in (1, 2, 3)]
+            out = model.generate(ids, cache_implementation="static", **settings)
+            found.append([*some, out.logits[0]])
+    for wanted, got in zip(*found, strict=True):
+        assert largest(wanted - got) <= 1e-5 * largest(wanted)
+
+
 def test_causal_without_mask():
     """No padding: no mask is made, and attention is causal by itself."""
     for name in DECODERS:

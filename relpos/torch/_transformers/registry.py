@@ -197,9 +197,9 @@ def _key_ranges(mask: torch.Tensor) -> torch.Tensor | None:
 # ---- causal masks that models leave out ----------------------------------------------
 
 # Eager code hides no key without a mask. The masks of "sdpa" are None where a causal
-# mask is enough, and the attention module then has to know that it is causal. Not every
-# module does, as transformers asks that only of models with `_supports_sdpa`. Here a
-# model omits causal masks if all its modules know.
+# mask is enough, and the attention module then has to know that it is causal, which
+# transformers asks only of models with `_supports_sdpa`. Here a model omits causal
+# masks if all its modules know, and no layer of it drops queries and cuts their mask.
 
 #: True for each class of configurations whose models leave out causal masks.
 _LEAVES_OUT: dict[type, bool] = {}
@@ -210,9 +210,11 @@ def _look_for_causal(model: PreTrainedModel) -> None:
     models = [part for part in model.modules() if isinstance(part, PreTrainedModel)]
     wanted = {True, False} if all(part._supports_sdpa for part in models) else {True}
     said = {getattr(module, "is_causal", None) for module in _asking_modules(model)}
+    shares = [p for p in models if getattr(p.config, "num_kv_shared_layers", 0)]
+    cuts = any(hasattr(part, "_maybe_slice_kv_shared_inputs") for part in shares)
     kind = type(model.config)
     # other models of that class keep their masks, if one has to
-    _LEAVES_OUT[kind] = _LEAVES_OUT.get(kind, True) and said <= wanted
+    _LEAVES_OUT[kind] = _LEAVES_OUT.get(kind, True) and said <= wanted and not cuts
 
 
 def visible_pairs(
