@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+import re
 import subprocess
 import sys
 import warnings
@@ -416,6 +417,33 @@ def test_a_bias_and_a_mask(attend, operands, kind):
     assert (got - wanted).abs().max() <= 1e-6 * wanted.abs().max().clamp(min=1)
 
 
+@pytest.mark.parametrize("shape", ((7,), (6, 1, 7), (2, 1, 1, 7), (2, 1, 7, 1)))
+def test_a_bias_and_a_mask_that_broadcasts(attend, operands, shape):
+    draw = torch.Generator().manual_seed(1)
+    bias = torch.randn(1, 6, 7, 7, generator=draw)
+    mask = torch.rand(shape, generator=draw) < 0.7
+    whole = mask.expand(2, 6, 7, 7)
+    wanted = attend(Module(), *operands, torch.where(whole, bias, -torch.inf))[0]
+    assert close(attend(Module(), *operands, mask, position_bias=bias)[0], wanted)
+
+
+@pytest.mark.parametrize("shape", ((1, 1, 7, 5), (2, 1, 7, 9), (1, 1, 3, 7)))
+@pytest.mark.parametrize("dtype", (torch.bool, torch.float32))
+def test_a_bias_and_a_mask_of_other_lengths(attend, operands, shape, dtype):
+    bias, mask = torch.zeros(1, 6, 7, 7), torch.ones(shape, dtype=dtype)
+    message = (
+        rf"attention_mask: got shape {re.escape(str(shape))}; expected \(\.\., 7, 7"
+    )
+    with pytest.raises(ValueError, match=message):
+        attend(Module(), *operands, mask, position_bias=bias)
+
+
+def test_a_bias_and_a_mask_of_integers(attend, operands):
+    bias, mask = torch.zeros(1, 6, 7, 7), torch.ones(1, 1, 7, 7, dtype=torch.int64)
+    with pytest.raises(TypeError, match=r"attn_mask: got a tensor of dtype torch"):
+        attend(Module(), *operands, mask, position_bias=bias)
+
+
 def test_window_without_mask(attend, operands):
     positions = torch.arange(7)
     distance = positions[:, None] - positions
@@ -425,6 +453,10 @@ def test_window_without_mask(attend, operands):
     assert close(attend(Module(), *operands, mask, sliding_window=3)[0], wanted)
     with pytest.raises(ValueError, match=r"sliding_window: got 3"):
         attend(Module(), *operands, None, sliding_window=3, is_causal=False)
+    module = Module()  # of a model whose masks have its window, if it makes such masks
+    module.config = models.build(models.CASES["llama"], "relpos").config
+    wanted = by_sdpa(operands, attention_mask=None)
+    assert close(attend(module, *operands, None, sliding_window=3)[0], wanted)
 
 
 @pytest.mark.parametrize("name", ("cache", "indices", "sinks", "alibi"))

@@ -97,8 +97,11 @@ def attention_function(
     if terms is not None:
         settings.update(terms(position_bias))
     elif position_bias is not None:
-        settings.update(_with_bias(position_bias, attention_mask))
-    if sliding_window is not None and attention_mask is None and sliding_window < keys:
+        settings.update(_with_bias(position_bias, attention_mask, queries, keys))
+    config: Any = getattr(module, "config", None)
+    # the masks of `visible_pairs` have the window, if the model asks for it
+    applied = attention_mask is None and type(config) not in _LEAVES_OUT
+    if applied and sliding_window is not None and sliding_window < keys:
         if not hides:
             raise ValueError(
                 f"sliding_window: got {sliding_window} for attention that is not "
@@ -159,7 +162,9 @@ def _check(keywords: dict[str, Any], mask: torch.Tensor | None) -> None:
         )
 
 
-def _with_bias(bias: torch.Tensor, mask: torch.Tensor | None) -> dict[str, Any]:
+def _with_bias(
+    bias: torch.Tensor, mask: torch.Tensor | None, queries: int, keys: int
+) -> dict[str, Any]:
     """Return a dense bias and a mask as arguments of `attention`.
 
     Where the keys of every query lie in one run, the mask becomes `key_ranges`, and the
@@ -167,23 +172,29 @@ def _with_bias(bias: torch.Tensor, mask: torch.Tensor | None) -> dict[str, Any]:
     """
     if mask is None:
         return {"attn_mask": bias}
-    if mask.dtype != torch.bool:
-        return {"attn_mask": bias + mask}
-    ranges = None if torch.compiler.is_compiling() else _key_ranges(mask)
+    pairs = zip(mask.shape[:-3:-1], (keys, queries), strict=False)
+    if any(got not in (1, wanted) for got, wanted in pairs):
+        raise ValueError(
+            f"attention_mask: got shape {tuple(mask.shape)}; expected "
+            f"(.., {queries}, {keys})"
+        )
+    if mask.dtype != torch.bool:  # `attention` refuses one of integers
+        return {"attn_mask": bias + mask if mask.is_floating_point() else mask}
+    ranges = None if torch.compiler.is_compiling() else _key_ranges(mask, keys)
     if ranges is not None:
         return {"attn_mask": bias, "key_ranges": ranges}
     return {"attn_mask": torch.where(mask, bias, -math.inf)}
 
 
-def _key_ranges(mask: torch.Tensor) -> torch.Tensor | None:
+def _key_ranges(mask: torch.Tensor, keys: int) -> torch.Tensor | None:
     """Return each query's first visible key and the one after the last, (B, Lq, 2).
 
-    None if the heads of `mask`, (B, heads, Lq, Lk), differ, or a query's keys have a
-    gap between them.
+    None if a query's keys have a gap between them, if the heads of `mask`, (B, heads,
+    Lq, Lk), differ, or if it has fewer axes or keys.
     """
-    if mask.shape[1] != 1:
+    if mask.ndim != 4 or mask.shape[1] != 1 or mask.shape[3] != keys:
         return None
-    queries, keys = mask.shape[2:]
+    queries = mask.shape[2]
     rows = mask[:, 0, : 1 if mask.stride(2) == 0 else queries].to(torch.uint8)
     begin = rows.argmax(-1)
     end = keys - rows.flip(-1).argmax(-1)
