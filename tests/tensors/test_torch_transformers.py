@@ -252,6 +252,17 @@ def test_dropout_while_training(name):
     assert largest(first - second) > 1e-2 * largest(still)
 
 
+@pytest.mark.parametrize("name", ("t5", "mt5"))
+def test_reentrant_checkpoints(name, eager):
+    case, (model, _) = models.CASES[name], replaced(name)
+    model.train()
+    model.gradient_checkpointing_enable({"use_reentrant": True})
+    inputs = [torch.randn(shape, requires_grad=True) for shape in case.shapes]
+    case.call(model, *inputs)
+    assert all(x.is_leaf for x in model.parameters())  # else the backward never ends
+    check(eager(name), models.run(case, model))
+
+
 def test_replaced_models_are_saved_and_copied():
     model, names = replaced("deberta")
     place = io.BytesIO()

@@ -251,7 +251,8 @@ class _T5Attention(Asking):
     ) -> Any:
         self.check_registry()
         if position_bias is None and self.has_relative_attention_bias:
-            position_bias = self.relative_attention_bias.weight
+            # no Parameter: reentrant checkpoints change what a layer returns
+            position_bias = self.relative_attention_bias.weight.clone()
         if position_bias is None:  # across, where the model makes a bias of zeros
             position_bias = hidden_states.new_empty(0)
         offset = 0
