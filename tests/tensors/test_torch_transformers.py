@@ -234,6 +234,25 @@ def test_attention_weights(name):
         assert largest(wanted - got) <= 1e-5
 
 
+@pytest.mark.parametrize("name", ("gemma2", "inkling", "wav2vec2-conformer"))
+def test_attention_weights_by_the_configuration(name):
+    case = models.CASES[name]
+    model = models.build(case, "eager", output_attentions=True)
+    call = {"inputs_embeds": torch.ones(1, 5, models.WIDTH)}
+    if name == "wav2vec2-conformer":
+        call = {"input_values": torch.arange(40.0)[None].sin()}
+    seen = [model(**call).attentions]
+    model.set_attn_implementation("relpos")
+    seen.append(model(**call).attentions)
+    if name in REPLACED:
+        rt.replace_attention(model)
+        seen.append(model(**call).attentions)
+    for weights in seen:
+        for wanted, got in zip(seen[0], weights, strict=True):
+            assert largest(wanted - got) <= 1e-5
+    assert not model(**call, output_attentions=False).attentions
+
+
 @pytest.mark.parametrize("name", ("t5", "deberta", "wavlm", "wav2vec2-conformer"))
 def test_dropout_while_training(name):
     case = models.CASES[name]

@@ -420,6 +420,7 @@ class _Wav2Vec2ConformerSelfAttention(Asking):
                 "positions, (1, 2 * L - 1, hidden_size)"
             )
         count, rows = self.num_heads, self.linear_pos(relative_position_embeddings)
+        said = self.config.output_attentions
         out, weights = attend(
             split_heads(self.linear_q(hidden_states), count),
             split_heads(self.linear_k(hidden_states), count),
@@ -430,7 +431,7 @@ class _Wav2Vec2ConformerSelfAttention(Asking):
             rel_key=split_heads(rows, count)[0],
             pos_bias_u=self.pos_bias_u,
             pos_bias_v=self.pos_bias_v,
-            weighed=bool(keywords.get("output_attentions")),
+            weighed=bool(keywords.get("output_attentions", said)),
         )
         return self.linear_out(join_heads(out)), weights
 

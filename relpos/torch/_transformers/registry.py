@@ -109,6 +109,7 @@ def attention_function(
                 "of it"
             )
         settings["window"] = sliding_window - 1, 0
+    said = getattr(config, "output_attentions", False)
     out, weights = attend(
         query,
         key,
@@ -120,7 +121,7 @@ def attention_function(
         query_offset=query_offset,
         softcap=softcap,
         sinks=s_aux,
-        weighed=bool(keywords.get("output_attentions")),
+        weighed=bool(keywords.get("output_attentions", said)),
         **settings,
     )
     return out.transpose(1, 2).contiguous(), weights
