@@ -304,7 +304,12 @@ def _looking(method: Any) -> Any:
 
 def _warn_of_eager(model: Any) -> bool:
     """Warn of modules of a model that never ask the registry, if there are any."""
-    classes = sorted({type(module).__name__ for module in _eager_modules(model)})
+    found = {type(module) for module in _eager_modules(model)}
+    said = {getattr(module, "is_causal", None) for module in _asking_modules(model)}
+    # encoders by "sdpa", whose masks of bool do not reach a pooling head of torch
+    if model._supports_sdpa and said == {False}:
+        found = {kind for kind in found if not kind.__module__.startswith("torch.")}
+    classes = sorted(kind.__name__ for kind in found)
     if classes:
         warn(
             f"{type(model).__name__}: {', '.join(classes)} never asks for an "
