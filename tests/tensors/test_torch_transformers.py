@@ -676,6 +676,18 @@ def test_an_odd_number_of_deberta_buckets():
     check(models.run(case, eager.double()), models.run(case, model))
 
 
+def test_a_forward_of_a_module_itself_is_refused():
+    model = models.build(models.CASES["wavlm"], "eager")
+    module = model.encoder.layers[1].attention
+    module.forward = module.forward  # as hooks and torch.compile(module.forward) do
+    message = r"model: got encoder\.layers\.1\.attention with a forward of its own"
+    with pytest.raises(ValueError, match=message):
+        rt.replace_attention(model)
+    assert not any(type(x).__module__.startswith("relpos") for x in model.modules())
+    del module.forward
+    assert len(rt.replace_attention(model)) == 2
+
+
 def test_a_model_that_cannot_be_replaced_stays_what_it_was():
     case = models.CASES["deberta"]
     model = models.build(case, "eager")

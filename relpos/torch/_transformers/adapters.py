@@ -65,6 +65,12 @@ def replace(model: torch.nn.Module) -> list[str]:
         kind = type(module)
         home, adapter = _ADAPTERS.get(kind.__name__, (None, None))
         if kind.__module__ == home and adapter.fits(module):
+            if "forward" in vars(module).keys() & vars(adapter).keys():
+                raise ValueError(
+                    f"model: got {name or kind.__name__} with a forward of its own; "
+                    "expected that of its class, which is what is replaced (delete the "
+                    "attribute, replace attention, and wrap forward then)"
+                )
             swaps.append((name, module, adapter))
     if not swaps:
         raise ValueError(
