@@ -26,12 +26,11 @@ def register() -> None:
 
     Notes
     -----
-    Weights are returned under ``output_attentions=True``; they have no gradient and
-    are those before dropout. A query of padding that sees no key gets 0, as by
-    ``"sdpa"``; eager code gives it a mean. An argument of a model that would change the
-    result and has no counterpart here raises ValueError; an unknown one is warned of.
-    ``post_init`` and ``set_attn_implementation`` of ``transformers.PreTrainedModel``
-    are wrapped. Tested with transformers 5.23.
+    Weights under ``output_attentions=True`` have no gradient, are those before dropout,
+    and leave the sink its share (Granite SWA's own do not). A query that sees no key
+    gets 0, as by ``"sdpa"``; eager code gives it a mean. An argument that would change
+    the result and has no counterpart raises ValueError; an unknown one is warned of.
+    ``post_init`` and ``set_attn_implementation`` of ``PreTrainedModel`` are wrapped.
 
     Examples
     --------
@@ -78,7 +77,7 @@ def replace_attention(model: torch.nn.Module) -> list[str]:
     ImportError
         If transformers is not installed.
     ValueError
-        If the model has no such module, or all were replaced before.
+        If there is no such module, all were replaced, or one has its own ``forward``.
 
     See Also
     --------
@@ -87,8 +86,9 @@ def replace_attention(model: torch.nn.Module) -> list[str]:
     Notes
     -----
     Models that ask are set to ``attn_implementation="relpos"``; with another one their
-    replaced modules raise ValueError. A call with ``output_attentions=True`` returns
-    weights, except in Gemma's audio encoders. Queries of padding are as in `register`.
+    modules raise ValueError. ``output_attentions=True`` of a call, or a configuration
+    but WavLM's, returns weights, except in Gemma's audio encoders. Queries of padding
+    are as in `register`; in these encoders, those on the left change the next frames.
 
     Examples
     --------
