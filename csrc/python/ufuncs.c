@@ -38,7 +38,7 @@ static void *ufunc_data[RP_ISAS][RP_UFUNCS + 1][RP_DTYPES];
 static char ufunc_types[RP_UFUNCS + 1][RP_DTYPES * MAX_OPERANDS];
 
 static int
-has_elements(const core_t *core, const npy_intp *dims)
+has_cells(const core_t *core, const npy_intp *dims)
 {
     for (int i = 0; i < MAX_DIMS; i++)
         if (core->dims >> i & 1 && dims[1 + i] == 0)
@@ -54,7 +54,7 @@ is_refused(const ufunc_loop *loop, int in, int out, const npy_intp *dims,
 {
     const core_t *from = &loop->core[in], *to = &loop->core[out];
     const npy_intp *core = steps + loop->row->nin + loop->row->nout;
-    if (!has_elements(from, dims) || !has_elements(to, dims))
+    if (!has_cells(from, dims) || !has_cells(to, dims))
         return 0;
     return strchr("tD", loop->row->types[in]) == NULL || from->count != to->count ||
            memcmp(core + from->first, core + to->first,
