@@ -12,12 +12,14 @@
 #define RP_QUERY_TILE 48 /* a multiple of both MR and the 16 columns of a micro-tile */
 #define RP_HAS_FMA 1
 #define RP_STREAM_AHEAD 32 /* lines that are fetched before they are multiplied */
-#define RP_ROWS_UNPACKED 8
-#define RP_ROWS_UNPACKED_LONG 8
-/* Vectors of a line that 2, or 3, rows of weights sum at a time. More than registers hold, but
- * whole lines of 64 columns are read in order. */
+#define RP_MEMORY_AHEAD 0  /* whether they are, too, where they come from memory */
+#define RP_ROWS_UNPACKED 10
+#define RP_ROWS_UNPACKED_LONG 12
+/* Vectors of a line that 2 rows, 3, or 4 to 6 sum at a time. Of 2 they are more than registers
+ * hold, but whole lines of 64 columns are read in order. */
 #define RP_STRIP_OF_2 8
-#define RP_STRIP_OF_3 2
+#define RP_STRIP_OF_3 4
+#define RP_STRIP_OF_6 2
 
 #define RP_WORD_BITS(words) _mm256_cvtepu16_epi32((__m128i)(words))
 #define RP_WIDEN_HALF(words) _mm256_cvtph_ps((__m128i)(words))

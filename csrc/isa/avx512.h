@@ -10,11 +10,14 @@
 #define RP_MR 8 /* 8 x 2 accumulators; 8 divides the query tile of 32 rows */
 #define RP_QUERY_TILE 32
 #define RP_HAS_FMA 1
-#define RP_STREAM_AHEAD 0 /* Zen 4 fetches better by itself */
+/* CPUs of AMD (Zen 4) fetch better by themselves, those of Intel (Sapphire Rapids) do not. */
+#define RP_STREAM_AHEAD (__builtin_cpu_is("amd") ? 0 : 32)
+#define RP_MEMORY_AHEAD 1
 #define RP_ROWS_UNPACKED 12
 #define RP_ROWS_UNPACKED_LONG 16
 #define RP_STRIP_OF_2 4
-#define RP_STRIP_OF_3 4 /* 24 sums */
+#define RP_STRIP_OF_3 4
+#define RP_STRIP_OF_6 4
 
 #define RP_WORD_BITS(words) _mm512_cvtepu16_epi32((__m256i)(words))
 #define RP_WIDEN_HALF(words) _mm512_cvtph_ps((__m256i)(words))

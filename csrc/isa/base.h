@@ -8,9 +8,11 @@
 #define RP_QUERY_TILE 32 /* rows of a query tile */
 #define RP_HAS_FMA 0
 #define RP_STREAM_AHEAD 32
+#define RP_MEMORY_AHEAD 0
 #define RP_ROWS_UNPACKED 8      /* query rows that read keys where they lie, at most */
 #define RP_ROWS_UNPACKED_LONG 8 /* the same where a head has many keys */
 #define RP_STRIP_OF_2 4
 #define RP_STRIP_OF_3 2
+#define RP_STRIP_OF_6 2
 
 #endif

@@ -12,10 +12,12 @@
 #define RP_QUERY_TILE 32
 #define RP_HAS_FMA 1
 #define RP_STREAM_AHEAD 32
+#define RP_MEMORY_AHEAD 0
 #define RP_ROWS_UNPACKED 8
 #define RP_ROWS_UNPACKED_LONG 8
 #define RP_STRIP_OF_2 4
-#define RP_STRIP_OF_3 4 /* 24 sums of 32 registers */
+#define RP_STRIP_OF_3 4
+#define RP_STRIP_OF_6 4
 #define RP_WIDEN_HALF(words) vcvt_f32_f16(vreinterpret_f16_u16((uint16x4_t)(words)))
 #define RP_NARROW_HALF(x) vreinterpret_u16_f16(vcvt_f16_f32((float32x4_t)(x)))
 

@@ -3,11 +3,11 @@
 #ifndef RELPOS_ATTENTION_LOGITS_H
 #define RELPOS_ATTENTION_LOGITS_H
 
-#include "../ground/vector.h"
+#include "../ground/line_sums.h"
 
 enum {
-    RP_KEY_TILE = 512,     /* keys of a tile, at most */
-    RP_STRETCH_KEYS = 512, /* of a row whose keys are read in place */
+    RP_KEY_TILE = 512,                 /* keys of a tile, at most */
+    RP_STRETCH_KEYS = RP_WEIGHTS_STEP, /* of a row whose keys are read in place */
 };
 
 #define RP_LOG2E 1.4426950408889634074

@@ -18,8 +18,9 @@
 enum {
     RP_LINES_SUMMED = 64, /* lines whose weighted sum is made before it is added */
     RP_LINES_JOINED = RP_MIN(4, VL), /* lines whose sums registers hold */
-    RP_ROWS_DOTTED = 4,              /* rows that meet a line at a time, at most */
-    RP_ROWS_WEIGHED = 3,             /* rows of weights that do */
+    RP_ROWS_DOTTED = 6,              /* rows that meet a line at a time, at most */
+    RP_ROWS_WEIGHED = 6,             /* rows of weights that do */
+    RP_ROWS_ZEROS = 3,               /* the same where some weights are 0 */
     RP_USUAL_WIDTH = 64, /* of lines whose products have loops of their own */
 };
 
@@ -85,7 +86,7 @@ line_numbers(const int kind)
 RP_INLINE V
 read_vector(const char *line, ptrdiff_t k, uintptr_t ahead, const int kind)
 {
-    if (RP_STREAM_AHEAD > 0 && k % line_numbers(kind) == 0)
+    if (k % line_numbers(kind) == 0)
         rp_fetch((uintptr_t)(line + k * size_of(kind)) + ahead);
     return load_as(line, k, kind);
 }
@@ -121,17 +122,18 @@ later_lines(lines_t lines, int is_last)
 RP_INLINE void
 dot_part(const T *x, ptrdiff_t x_step, const int rows, V part, V *sum)
 {
-#pragma GCC unroll 4
+#pragma GCC unroll 6
     for (int r = 0; r < rows; r++)
         sum[r] += load(x + r * x_step) * part;
 }
 
-/* Lines that are read by turns: of 16 bits so many that registers hold their sums, since
- * those of one line alone wait for each other. */
+/* Lines that are read by turns. Up to three rows of T wait for memory, which comes fastest
+ * line by line; more read each of their vectors once for two lines. Of 16 bits there are as
+ * many as registers have sums for, since the sums of one line alone wait for each other. */
 RP_INLINE int
 lines_by_turns(const int kind, const int rows)
 {
-    return kind == RP_OWN ? 1 : rows < 4 ? 4 : 2;
+    return rows > 3 ? 2 : kind == RP_OWN ? 1 : 4;
 }
 
 /* sum[n][r] = x[r] . line n by lane, of `some` lines. */
@@ -143,7 +145,7 @@ dot_by_turns(const T *x, ptrdiff_t x_step, const int rows, const char **line,
     ptrdiff_t k = 0;
 #pragma GCC unroll 4
     for (int n = 0; n < some; n++)
-#pragma GCC unroll 4
+#pragma GCC unroll 6
         for (int r = 0; r < rows; r++)
             sum[n][r] = (V){0};
     for (; k + 4 * VL <= width; k += 4 * VL)
@@ -154,7 +156,9 @@ dot_by_turns(const T *x, ptrdiff_t x_step, const int rows, const char **line,
                 dot_part(x + k + c * VL, x_step, rows,
                          read_vector(line[n], k + c * VL, ahead, kind), sum[n]);
     for (; kind == RP_OWN && k < width; k += VL)
-        dot_part(x + k, x_step, rows, read_vector(line[0], k, ahead, kind), sum[0]);
+#pragma GCC unroll 4
+        for (int n = 0; n < some; n++)
+            dot_part(x + k, x_step, rows, read_vector(line[n], k, ahead, kind), sum[n]);
 }
 
 /* The products of RP_LINES_JOINED lines from line `first` on, those past `last` as that one:
@@ -176,16 +180,16 @@ dot_lines(const T *x, ptrdiff_t x_step, const int rows, lines_t lines, const int
         }
         dot_by_turns(x, x_step, rows, line, some, lines.ahead, kind, width, next + n);
         if (kind == RP_OWN)
-#pragma GCC unroll 4
+#pragma GCC unroll 6
             for (int r = 0; r < rows; r++)
                 RP_ORDER_VECTOR(next[n][r]);
 #pragma GCC unroll 2
         for (int m = n | 1; m < n + some; m += 2)
-#pragma GCC unroll 4
+#pragma GCC unroll 6
             for (int r = 0; r < rows; r++)
                 next[m - 1][r] = RP_JOIN_FIRST(next[m - 1][r], next[m][r]);
     }
-#pragma GCC unroll 4
+#pragma GCC unroll 6
     for (int r = 0; r < rows; r++)
 #if RP_LANES == 2
         sum[r] = next[0][r];
@@ -204,7 +208,7 @@ add_dots_lanes(const T *x, ptrdiff_t x_step, const int rows, lines_t lines,
     for (int n = 0; n < VL / RP_LINES_JOINED; n++)
         dot_lines(x, x_step, rows, lines, kind, n * RP_LINES_JOINED, last, width,
                   sums[n]);
-#pragma GCC unroll 4
+#pragma GCC unroll 6
     for (int r = 0; r < rows; r++) {
 #if RP_LANES == 16
         sums[0][r] = RP_JOIN_THIRD(sums[0][r], sums[1][r]);
@@ -245,7 +249,11 @@ RP_INLINE void
 add_dots_some(const T *x, ptrdiff_t x_step, int rows, lines_t lines, const int kind,
               int64_t count, ptrdiff_t width, T *s, ptrdiff_t s_step)
 {
-    if (rows == 4)
+    if (rows == 6)
+        add_dots_rows(x, x_step, 6, lines, kind, count, width, s, s_step);
+    else if (rows == 5)
+        add_dots_rows(x, x_step, 5, lines, kind, count, width, s, s_step);
+    else if (rows == 4)
         add_dots_rows(x, x_step, 4, lines, kind, count, width, s, s_step);
     else if (rows == 3)
         add_dots_rows(x, x_step, 3, lines, kind, count, width, s, s_step);

@@ -47,4 +47,11 @@ rp_fetch(uintptr_t at)
     __builtin_prefetch((const void *)at);
 }
 
+/* The same into the second cache, where the first is full of what is in work. */
+RP_INLINE void
+rp_fetch_second(uintptr_t at)
+{
+    __builtin_prefetch((const void *)at, 0, 2);
+}
+
 #endif

@@ -77,13 +77,13 @@ bytes_of_head(const rp_attention *p)
     return (double)p->Lk * (double)(p->D + p->Dv) * sizeof(T);
 }
 
-/* Lines of keys or values [j0, end). The CPU itself fetches best from memory. */
+/* Lines of keys or values [j0, end). Most CPUs fetch best from memory by themselves. */
 RP_INLINE lines_t
 lines_of_keys(const query_rows_t *rows, const rp_array *a, int64_t j0, int64_t end,
               ptrdiff_t columns)
 {
     lines_t lines = lines_of(a, rows->b, rows->hk, j0, end - j0, columns, rows->buffer);
-    if (!rows->in_cache)
+    if (!rows->in_cache && !RP_MEMORY_AHEAD)
         lines.ahead = 0;
     return lines;
 }
@@ -281,7 +281,7 @@ weigh_rel_value(const query_rows_t *rows, const query_row_t *q, int64_t j0, int6
     int64_t shift;
     if (has_labels(p)) {
         lines_t lines = labelled_lines(p, q, table, p->Dv, j0, end, rows->buffer);
-        weigh_lines(w + j0, 0, 1, lines, end - j0, rows->width, q->out, 0);
+        weigh_lines(w + j0, 1, lines, end - j0, rows->width, q->out, 0);
         return;
     }
     rp_interval run = run_in_table(p, q->b, q->i, j0, end, table, &shift);
@@ -291,7 +291,7 @@ weigh_rel_value(const query_rows_t *rows, const query_row_t *q, int64_t j0, int6
                                  p->Dv, rows->buffer);
         if (!first)
             lines = warm_lines(lines);
-        weigh_lines(w + run.begin, 0, 1, lines, count, rows->width, q->out, 0);
+        weigh_lines(w + run.begin, 1, lines, count, rows->width, q->out, 0);
     }
     if (p->beyond == RP_CLIP) {
         weigh_row(rows, q, 0, j0, run.begin);
@@ -305,8 +305,8 @@ weigh_values(const query_rows_t *rows, int64_t j0, int64_t end)
 {
     const rp_attention *p = rows->p;
     lines_t values = lines_of_keys(rows, &p->value, j0, end, p->Dv);
-    weigh_lines(rows->s + j0 - rows->first, RP_STRETCH_KEYS, rows->count, values,
-                end - j0, rows->width, rows->out, rows->out_step);
+    weigh_lines(rows->s + j0 - rows->first, rows->count, values, end - j0, rows->width,
+                rows->out, rows->out_step);
     for (int r = 0; p->rel_value.array.data && r < rows->count; r++)
         weigh_rel_value(rows, &rows->row[r], j0, end,
                         reads_first(rows, r, &p->rel_value.array));
