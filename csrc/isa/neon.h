@@ -18,6 +18,10 @@
 #define RP_STRIP_OF_2 4
 #define RP_STRIP_OF_3 4
 #define RP_STRIP_OF_6 4
+#define RP_FMA_F32(a, b, c)                                                            \
+    vfmaq_f32((float32x4_t)(c), (float32x4_t)(a), (float32x4_t)(b))
+#define RP_FMA_F64(a, b, c)                                                            \
+    vfmaq_f64((float64x2_t)(c), (float64x2_t)(a), (float64x2_t)(b))
 #define RP_WIDEN_HALF(words) vcvt_f32_f16(vreinterpret_f16_u16((uint16x4_t)(words)))
 #define RP_NARROW_HALF(x) vreinterpret_u16_f16(vcvt_f16_f32((float32x4_t)(x)))
 

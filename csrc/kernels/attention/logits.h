@@ -21,13 +21,15 @@ enum {
 /* Up to here sums of terms are rounded by less than what exp2 tells apart from 0. */
 #define RP_LARGEST_BOUND ((T)(RP_IS_F32 ? 0x1p20 : 0x1p40))
 
-/* x * log2e, with finite x cut to a size of `limit`: only -inf hides. */
+/* x * log2e, with finite x cut to a size of `limit`: only -inf hides. x is compared, not the
+ * product: gcc 13 and 14 take a product beyond the largest number for that of an infinity. */
 RP_INLINE T
 log2_within(double x, const double limit)
 {
-    double y = x * RP_LOG2E;
-    y = y > limit ? limit : y < -limit ? -limit : y;
-    return (T)(x == INFINITY || x == -INFINITY ? x : y);
+    const double most = limit / RP_LOG2E;
+    if (x == INFINITY || x == -INFINITY)
+        return (T)x;
+    return (T)(x >= most ? limit : x <= -most ? -limit : x * RP_LOG2E);
 }
 
 /* Of a term. */

@@ -124,7 +124,7 @@ dot_part(const T *x, ptrdiff_t x_step, const int rows, V part, V *sum)
 {
 #pragma GCC unroll 6
     for (int r = 0; r < rows; r++)
-        sum[r] += load(x + r * x_step) * part;
+        sum[r] = multiply_add(load(x + r * x_step), part, sum[r]);
 }
 
 /* Lines that are read by turns. Up to three rows of T wait for memory, which comes fastest

@@ -20,7 +20,8 @@ weigh_part(const T *w, const int rows, const V *part, const int vectors,
         if (whole || bits != 0)
 #pragma GCC unroll 8
             for (int c = 0; c < vectors; c++)
-                sums[r][c] += w[r * RP_WEIGHTS_STEP] * part[c];
+                sums[r][c] =
+                    multiply_add(splat(w[r * RP_WEIGHTS_STEP]), part[c], sums[r][c]);
     }
 }
 

@@ -58,6 +58,20 @@ splat(T x)
     return x - (V){0}; /* x - 0 keeps the sign of -0 */
 }
 
+/* a * b + c. Where the CPU rounds once, every loop does: left to itself, a compiler may join the
+ * product and the sum in one loop and not in another, whose results are to have equal bits. */
+RP_INLINE V
+multiply_add(V a, V b, V c)
+{
+#if !RP_HAS_FMA
+    return a * b + c;
+#elif RP_IS_F32
+    return (V)RP_FMA_F32(a, b, c);
+#else
+    return (V)RP_FMA_F64(a, b, c);
+#endif
+}
+
 /* The first `count` lanes of x, zeros beyond. */
 RP_INLINE V
 first_lanes(V x, int count)
