@@ -93,6 +93,7 @@ def queries_row(
 def few_row(label: str, queries: int, isa: str, repeats: int) -> Row:
     """Measure the time of relpos over that of a plain loop with the same result."""
     problem = decode(FEW_LENGTH, queries=queries)
+    problem.options["is_causal"] = False  # as the loop, which hides nothing
     loop = attend_few(*(problem.arrays[name] for name in ("query", "key", "value")))
     with timing.use_isa(isa):
         call, error = problem.prepared("forward", 1, label)
