@@ -19,14 +19,41 @@ from relpos.torch import attention
 NAME = "relpos"
 
 #: Arguments of models without an effect: positions are in queries, keys and mask.
-_WITHOUT_EFFECT = """cache_position cu_seq_lens_k cu_seq_lens_q deterministic
-    is_training labels logits_to_keep max_length_k max_length_q num_items_in_batch
-    output_attentions output_hidden_states output_router_logits past_key_values
-    position_ids return_dict seq_idx token_type_ids use_cache"""
+_WITHOUT_EFFECT = {
+    "cache_position",
+    "cu_seq_lens_k",
+    "cu_seq_lens_q",
+    "deterministic",
+    "is_training",
+    "labels",
+    "logits_to_keep",
+    "max_length_k",
+    "max_length_q",
+    "num_items_in_batch",
+    "output_attentions",
+    "output_hidden_states",
+    "output_router_logits",
+    "past_key_values",
+    "position_ids",
+    "return_dict",
+    "seq_idx",
+    "token_type_ids",
+    "use_cache",
+}
 
 #: Arguments that change the result, and that `attention_function` lacks.
-_REFUSED = """alibi attention_bias bias block_indices block_mask cache head_mask indices
-    score_mod sinks"""
+_REFUSED = {
+    "alibi",
+    "attention_bias",
+    "bias",
+    "block_indices",
+    "block_mask",
+    "cache",
+    "head_mask",
+    "indices",
+    "score_mod",
+    "sinks",
+}
 
 
 def register() -> None:
@@ -117,7 +144,7 @@ def attend(
 
 def _check(keywords: dict[str, Any], mask: torch.Tensor | None) -> None:
     given = {name for name, value in keywords.items() if value is not None}
-    for name in sorted(given.intersection(_REFUSED.split())):
+    for name in sorted(given & _REFUSED):
         raise ValueError(
             f"{name}: got a {type(keywords[name]).__name__}; expected None (the "
             'attn_implementation "relpos" has no such term; "eager" does)'
@@ -129,7 +156,7 @@ def _check(keywords: dict[str, Any], mask: torch.Tensor | None) -> None:
             "them apart; expected position_ids that start again with each, of which "
             "the model makes the mask"
         )
-    for name in sorted(given.difference(_REFUSED.split(), _WITHOUT_EFFECT.split())):
+    for name in sorted(given - _REFUSED - _WITHOUT_EFFECT):
         warn(
             f"{name}: attention by relpos does not know this argument, and leaves it "
             "out"
