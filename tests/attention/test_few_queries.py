@@ -103,7 +103,7 @@ def test_rows_of_other_items_change_no_bits(isa, dtype, lq):
 
 
 @both_dtypes
-@pytest.mark.parametrize("lq, group", [(1, 3), (1, 5), (3, 4), (7, 5)])
+@pytest.mark.parametrize("lq, group", [(1, 3), (1, 4), (1, 5), (2, 3), (3, 4), (7, 5)])
 def test_rows_of_other_heads_change_no_bits(isa, dtype, lq, group):
     """A row has the same bits whichever rows the kernel computes together with it."""
     rng = np.random.default_rng(lq)

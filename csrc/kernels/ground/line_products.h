@@ -29,7 +29,7 @@ typedef struct {
     const char *at;
     ptrdiff_t step;
     uintptr_t ahead; /* bytes to the line that is fetched while one is read */
-    uintptr_t next;  /* the same, by the last of several parts of the rows */
+    uintptr_t next;  /* bytes to the next piece, which one part of the rows fetches */
     int cold;        /* no row met these lines before */
     int kind;        /* of the numbers: vectors are widened as they are read */
     T *buffer;       /* of lines of 16 bits: room for RP_LINES_SUMMED of T */

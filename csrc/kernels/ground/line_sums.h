@@ -200,7 +200,8 @@ weigh_lines_some(const T *w, int rows, lines_t lines, const int kind, int64_t co
 }
 
 /* out[r] += sum_n w[r][n] * line n for `rows` lines of weights and of out, and at most
- * RP_LINES_SUMMED lines. */
+ * RP_LINES_SUMMED lines. The first part of the rows alone fetches: what it asked for is there
+ * when the others come. */
 RP_INLINE void
 weigh_some_lines(const T *w, int rows, lines_t lines, int64_t count, ptrdiff_t width,
                  T *out, ptrdiff_t out_step)
