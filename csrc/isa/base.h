@@ -11,6 +11,7 @@
 #define RP_MEMORY_AHEAD 0
 #define RP_ROWS_UNPACKED 8      /* query rows that read keys where they lie, at most */
 #define RP_ROWS_UNPACKED_LONG 8 /* the same where a head has many keys */
+#define RP_SHORT_KEYS 0         /* keys that more than a few rows pack, at most */
 #define RP_STRIP_OF_2 4
 #define RP_STRIP_OF_3 2
 #define RP_STRIP_OF_6 2

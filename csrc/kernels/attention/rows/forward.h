@@ -186,15 +186,19 @@ run_rows(rows_plan_t *plan)
 }
 
 /* Few queries, as in decoding: packing would read and write every key for a handful of
- * products. A few more where there are no tables, which each row reads for itself. */
+ * products. A few more where there are no tables, which each row reads for itself; fewer where
+ * the keys are few, so that packing them is cheap. */
 static int
 few_queries(const rp_attention *p)
 {
+    const int64_t rows = p->Lq * (p->H / p->Hk);
     const int most =
         bytes_of_head(p) < RP_LONG_HEAD ? RP_ROWS_UNPACKED : RP_ROWS_UNPACKED_LONG;
     const int tables =
         p->rel_key.array.data || p->rel_query.array.data || p->rel_value.array.data;
-    return p->Lq <= RP_FEW_QUERIES || (!tables && p->Lq * (p->H / p->Hk) <= most);
+    if (p->Lk <= RP_SHORT_KEYS && rows > RP_ROWS_OF_SHORT)
+        return 0;
+    return p->Lq <= RP_FEW_QUERIES || (!tables && rows <= most);
 }
 
 /* The key spans of a row, cut from the shape alone, and what rows share. */
