@@ -146,6 +146,7 @@ def test_a_sink_far_above_and_far_below(engine, dtype):
     assert all(np.isfinite(x).all() for x in found if x is not None)
 
 
+@pytest.mark.devmode  # a newer gcc has failed it
 @every_engine
 @both_dtypes
 @pytest.mark.parametrize("part", [1.0, 0.7, 0.69, 0.2, -0.2, -0.69, -0.7, -1.0])
