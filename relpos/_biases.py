@@ -509,7 +509,7 @@ def t5_rows(shape: tuple[int, ...], num_buckets: object, both: object) -> int:
     rows, heads = shape
     least = 4 if as_flag("bidirectional", both) else 2
     if num_buckets is not None:
-        if rows != as_int("num_buckets", num_buckets):
+        if rows != as_int("num_buckets", num_buckets, least, MAX_BUCKETS):
             raise ValueError(
                 f"weight: got shape {shape} with num_buckets={num_buckets}; expected "
                 f"({num_buckets}, H)"

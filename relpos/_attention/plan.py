@@ -153,8 +153,9 @@ def plan(
         \text{relpos}: \quad & \text{packed operands and a tile for each thread}, \quad
             4 B H N D + 2 T \, B H X D
 
-    X is Lq R for tables of at most 1024 rows and half of Lk + 64, else N. Where nothing
-    is added to the scores, one number is stored for each pair, not two. The backward
+    X is Lq R for tables of at most 1024 rows (backward: 256) and half of Lk + 64, else
+    N. The table `rel_query` meets keys: X is N, and Lk stands for Lq. Where nothing is
+    added to the scores, one number is stored for each pair, not two. The backward
     takes 10 B H N D flops, and 6 B H X D (the table of values 4) for each table.
 
     Parameters
@@ -238,7 +239,8 @@ def plan(
     )
     known = scheme_of("scheme", scheme)
     causal = as_flag("is_causal", is_causal) or known.hides_future
-    k = as_int("max_relative_position", max_relative_position, 0, POSITION_LIMIT)
+    least = 1 if known.name == "deberta" else 0  # whose table has 2 k rows
+    k = as_int("max_relative_position", max_relative_position, least, POSITION_LIMIT)
     number = as_float_dtype(dtype, is_stored=True)
     threads = choose_num_threads(num_threads)
     return _plan(Sizes(B, H, Lq, Lk, D, k, known, causal, number, threads))

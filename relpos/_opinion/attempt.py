@@ -651,7 +651,11 @@ def begin(
     keywords: Mapping[str, Any],
 ) -> Attempt:
     """Return the attempt that is relpos's own formula; raise what relpos raises."""
-    given = {n: _plain(n, x) for n, x in keywords.items() if n not in _OTHERS or x}
+    given = {
+        n: _plain(n, x)
+        for n, x in keywords.items()
+        if n not in _OTHERS or isinstance(x, np.ndarray) or x != DEFAULTS[n]
+    }
     x: dict[str, Any] = {
         "query": as_floating("query", _plain("query", query)),
         "key": as_floating("key", _plain("key", key)),

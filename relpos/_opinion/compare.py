@@ -413,7 +413,8 @@ def _row(
     error = float(np.where(np.isnan(gap), np.inf, gap).max(initial=0.0))
     relative = error / size if size else (math.inf if error else 0.0)
     verdict = rounding.verdict(relative, rounding.limit(), rounding.doubtful)
-    if verdict == "differs" and size <= floor and largest(mine) <= floor:
+    is_small = math.isfinite(error) and size <= floor and largest(mine) <= floor
+    if verdict == "differs" and is_small:
         verdict = CANNOT_TELL if rounding.is_half else "noise"
     if verdict != "differs" and nothing.any():
         verdict = "nan"

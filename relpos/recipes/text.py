@@ -526,8 +526,12 @@ def xlnet(
     """
     queries = as_length("query_length", query_length, 0)
     keys = as_length("key_length", key_length, 0)
+    table = as_table("rel_key", rel_key, "(H, R, D) or (B, H, R, D)")
+    wanted = f"(..., R, D) with R = {keys + queries} (bi) or {keys + 1} (uni)"
+    fits = table.shape[-2] in (keys + queries, keys + 1)
+    check_fits("rel_key", table, fits, wanted)
     return {
-        "rel_key": as_table("rel_key", rel_key, "(H, R, D) or (B, H, R, D)"),
+        "rel_key": table,
         "pos_bias_u": as_table("pos_bias_u", pos_bias_u, "(H, D)"),
         "pos_bias_v": as_table("pos_bias_v", pos_bias_v, "(H, D)"),
         "query_offset": keys - queries,

@@ -221,6 +221,7 @@ dtype="x" -> TypeError: dtype: …'x'…float32
 dtype=">f2" -> TypeError: dtype: …>f2…bfloat16, float16, float32 or float64
 dtype=np.int16 -> TypeError: dtype: …int16…bfloat16, float16, float32
 max_relative_position=-1 -> ValueError: max_relative_position: …-1
+scheme="deberta", max_relative_position=0 -> ValueError: max_relative_position: … from 1
 num_threads=0 -> ValueError: num_threads: got 0
 """
 

@@ -123,6 +123,7 @@ t5(weight=ones(2, 32, H)) -> ValueError: expected (num_buckets, H)
 t5(weight=ones(12, 32)) -> ValueError: weight.T …num_buckets=12 if it
 t5(weight=ones(12, 16), num_buckets=16) -> ValueError: (12, 16) with num_buckets=16;
     expected (16, H)
+t5(num_buckets=-1) -> ValueError: got -1; expected an integer from 4
 t5(max_distance=2**59) -> ValueError: more bytes than memory can address
 t5(max_distance=8) -> ValueError: got 8; expected an integer from 9
 xlnet(query_length=4.0) -> TypeError: got float; expected an integer
@@ -130,6 +131,7 @@ xlnet(rel_key=TEXT) -> TypeError: dtype <U1; expected float16
 xlnet(pos_bias_u="u") -> TypeError: got str; expected float16
 xlnet(pos_bias_v=None) -> TypeError: got NoneType; expected float16
 xlnet(rel_key=ones(D)) -> ValueError: 1 axes; expected (H, R, D)
+xlnet(rel_key=ones(H, 9, D)) -> ValueError: (2, 9, 8); expected … R = 8 (bi) or 5 (uni)
 xlnet(key_length=-1) -> ValueError: got -1; expected an integer from 0
 xlnet_segments(argument="query") -> ValueError: got 'query'; expected one of 'attn_mask'
 xlnet_segments(query=ones(L, D)) -> ValueError: (4, 8); expected (...,

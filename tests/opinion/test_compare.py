@@ -87,6 +87,14 @@ def test_the_gradient_of_a_keys_bias_is_noise():
     assert verdicts(relpos.compare(layer(1), broken, tokens()))["grad x"] == "differs"
 
 
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_what_is_not_finite_is_no_noise(wrong):
+    x, zero = np.ones(3), np.zeros(3)
+    found = relpos.compare(lambda x: zero, lambda x: zero + wrong, x)
+    assert not found.same and found.rows[0].verdict == "differs"
+    assert not relpos.compare(lambda x: zero - np.inf, lambda x: zero + wrong, x).same
+
+
 def test_functions_have_gradients_by_their_context():
     rng = np.random.default_rng(0)
     q, k, v = rng.standard_normal((3, 2, 5, 4))

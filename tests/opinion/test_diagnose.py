@@ -217,6 +217,8 @@ def test_heads_elsewhere_and_another_difference():
             "^dropout_p: got an unexpected keyword argument 'dropout_p'",
             {"dropout_p": 0.1},
         ),
+        (TypeError, "^out: got an unexpected keyword argument", {"out": np.zeros(2)}),
+        (TypeError, "^rng: got an unexpected keyword argument", {"rng": 0}),
         (
             TypeError,
             "^rel_key: got no argument; .* wants rel_key, pos_bias_u, pos_bias_v",
