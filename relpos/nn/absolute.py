@@ -297,6 +297,8 @@ class ConvPositionEmbedding(Module):
     ['conv.bias', 'conv.weight_g', 'conv.weight_v']
     """
 
+    _mixes_tokens = True
+
     def __init__(
         self,
         embed_dim: int,

@@ -46,6 +46,7 @@ class AttentionLayer(Module):
     """
 
     num_heads: int
+    _mixes_tokens = True
     #: Names of the layers that project query, key and value, and of the one after them.
     _projections: ClassVar[tuple[str, ...]] = ("q_proj", "k_proj", "v_proj")
     _output: ClassVar[str] = "out_proj"

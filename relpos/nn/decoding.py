@@ -288,6 +288,7 @@ class KVCaches(Kept):
     - An attention that is new to a cache, as those of a copied or reloaded model are,
       unless all that it knows were called once and hold exactly the tokens of this
       call.
+    - A layer that mixes tokens and does not take `cache`, such as `ShawAttention`.
     - An attention that holds more tokens than another one, as an interrupt may leave
       it; the error says to what length to `crop` the cache.
 

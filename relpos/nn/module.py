@@ -217,6 +217,7 @@ class Module:
     dtype: np.dtype[Any] = np.dtype(np.float32)
     #: First part of the names of a part's parameters, where it is not the part's name.
     _prefixes: Mapping[str, str] = {}
+    _mixes_tokens: bool = False  # so that it decodes only with a cache
     _rng: np.random.Generator
     _settings: dict[str, object] | None = None
     _last_call: tuple[tuple[int, ...], tuple[Any, ...]] | None = None

@@ -191,6 +191,21 @@ def test_one_layer_used_twice_is_refused(name, kind):
     near(causal()(X[:, :3], **{kind: kept}), causal()(X[:, :3]))  # it holds nothing
 
 
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.ShawAttention(8, 2, 3, **F64),
+        nn.Residual(nn.RelativeGlobalAttention(8, 2, max_len=16, **F64)),
+        nn.Sequential(nn.ConvPositionEmbedding(8, 4, groups=2, **F64)),
+    ],
+)
+def test_a_layer_that_keeps_no_keys_is_refused(layer):
+    model, cache = nn.Sequential(causal(), layer), nn.KVCaches()
+    with pytest.raises(ValueError, match=r"^cache: .* which keeps no keys"):
+        model(X[:, :3], cache=cache)
+    near(causal()(X[:, :3], cache=cache), causal()(X[:, :3]))  # it holds nothing
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_two_layers_may_share_their_parameters(kind):
     layers = causal(), causal()

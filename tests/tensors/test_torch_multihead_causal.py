@@ -217,3 +217,23 @@ def test_repr_shows_it_and_other_values_are_named():
     for position in ("music", None):
         with pytest.raises(TypeError, match=r"^is_causal: got int; expected True or"):
             RelativeMultiheadAttention(E, H, position=position, is_causal=1)
+
+
+def test_weights_are_asked_for_by_flags():
+    module, x = RelativeMultiheadAttention(8, 2), torch.ones(3, 1, 8)
+    for name in ("need_weights", "average_attn_weights"):
+        with pytest.raises(TypeError, match=f"^{name}: got str; expected True or"):
+            module(x, x, x, **{name: "no"})
+
+
+def test_alibi_is_not_rounded_to_16_bits():
+    module = RelativeMultiheadAttention(16, 8, batch_first=True, position="alibi")
+    torch.nn.init.zeros_(module.in_proj_weight)  # so that the bias is all
+    q, x = torch.zeros(1, 1, 16), torch.zeros(1, 1024, 16)
+    call = {"average_attn_weights": False, "query_offset": 1023}
+    want = module(q, x, x, **call)[1]
+    with torch.autocast("cpu", torch.bfloat16):
+        torch.testing.assert_close(module(q, x, x, **call)[1], want)
+    q, x = q.bfloat16(), x.bfloat16()
+    got = module.bfloat16()(q, x, x, **call)[1]
+    torch.testing.assert_close(got, want.to(got.dtype))

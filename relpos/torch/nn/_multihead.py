@@ -307,6 +307,8 @@ class RelativeMultiheadAttention(Layer, nn.MultiheadAttention):
         ValueError
             Lengths differ without a `query_offset` where the scheme asks for one.
         """
+        as_flag("need_weights", need_weights)
+        as_flag("average_attn_weights", average_attn_weights)
         no_mask = key_padding_mask is None
         if self.batch_first and no_mask and is_one_nested(query, key, value):
             x, padding = padded(query)
@@ -645,8 +647,11 @@ class ALiBi(Position):
 
     def arguments(self, module: Any, query: Tensor, key: Tensor, offset: int) -> Terms:
         length = max(query.shape[-2] + offset, key.shape[-2] - offset, 1)
-        slopes = functions.alibi_slopes(module.num_heads, dtype=query.dtype)
-        return {"rel_bias": functions.alibi_bias(slopes.to(query.device), length)}
+        wide = torch.promote_types(query.dtype, torch.float32)  # 16 bits would round it
+        slopes = functions.alibi_slopes(module.num_heads, dtype=wide)
+        with torch.autocast("cpu", enabled=False):
+            bias = functions.alibi_bias(slopes.to(query.device), length)
+        return {"rel_bias": bias}
 
 
 class Rotary(Position):
