@@ -154,7 +154,7 @@ def plan(
             4 B H N D + 2 T \, B H X D
 
     X is Lq R for tables of at most 1024 rows (backward: 256) and half of Lk + 64, else
-    N. The table `rel_query` meets keys: X is N, and Lk stands for Lq. Where nothing is
+    N. The table `rel_query` meets keys: X is N, and Lk replaces Lq. Where nothing is
     added to the scores, one number is stored for each pair, not two. The backward
     takes 10 B H N D flops, and 6 B H X D (the table of values 4) for each table.
 

@@ -24,7 +24,7 @@ from relpos._checks import (
 from relpos._encodings.absolute import gather, int64_positions, learned_backward
 from relpos._undo import keep
 from relpos.nn._inputs import RANDOM, as_input, as_probability, as_size, product
-from relpos.nn.module import Module, Parameter, Seed, _children
+from relpos.nn.module import Module, Parameter, Seed, check_alone
 
 __all__ = ["GELU", "Dropout", "Embedding", "FeedForward"]
 __all__ += ["LayerNorm", "Linear", "ReLU", "Residual", "Sequential"]
@@ -567,21 +567,10 @@ _Calls: TypeAlias = list[tuple[Any, object]]
 def _call(layer: Any, x: Any, keywords: dict[str, Any], calls: _Calls) -> Any:
     """Call a layer, with those of the keywords that it takes; add it to `calls`."""
     if keywords.get("cache") is not None and "cache" not in layer.takes:
-        _check_alone(layer)
+        check_alone(layer)
     out = layer(x, **{n: k for n, k in keywords.items() if n in layer.takes})
     calls.append((layer, layer._mark))
     return out
-
-
-def _check_alone(layer: Module) -> None:
-    """Refuse a layer that would see no tokens but those of this call."""
-    if layer._mixes_tokens:
-        raise ValueError(
-            f"cache: got one for a model with a {type(layer).__name__}, which keeps no "
-            "keys; expected layers that take `cache`, or see each token alone"
-        )
-    for _, child in _children(layer):
-        _check_alone(child)
 
 
 def _check_last(name: str, calls: _Calls) -> None:

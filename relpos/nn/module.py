@@ -511,6 +511,17 @@ def _children(module: Module) -> Iterator[tuple[str, Module]]:
             yield name, member
 
 
+def check_alone(layer: Module) -> None:
+    """Refuse a layer that would see no tokens but those of this call."""
+    if layer._mixes_tokens:
+        raise ValueError(
+            f"cache: got one for a model with a {type(layer).__name__}, which keeps no "
+            "keys; expected layers that take `cache`, or see each token alone"
+        )
+    for _, child in _children(layer):
+        check_alone(child)
+
+
 def _entries(
     module: Module, prefix: str = "", computed: bool = True
 ) -> Iterator[tuple[str, Parameter | Array]]:
