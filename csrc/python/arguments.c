@@ -338,6 +338,7 @@ take_settings(direct_call *d)
     int has_tables = p->rel_key.array.data || p->rel_query.array.data ||
                      p->rel_value.array.data || p->rel_bias.array.data;
     if (take_dimensions(call) < 0 || p->D == 0 ||
+        (!has_tables && (d->has_first || d->buckets.owner != NULL)) ||
         (p->pos_bias_v.data && !p->rel_key.array.data) ||
         (p->Lq != p->Lk && call->items[QUERY_OFFSET].owner == NULL &&
          (has_tables || d->is_causal || d->has_window)) ||

@@ -45,6 +45,11 @@ def as_edges(call: Call, tables: dict[str, Array], sizes: Sizes) -> dict[str, Ar
         graph = _of_sparse_rows(edges, sizes)
     else:
         graph, order = _of_pairs(edges, sizes)
+    if labels is not None and not tables:
+        raise ValueError(
+            "labels: given without a table, whose rows it says; pass rel_key or "
+            "rel_value, or leave labels out"
+        )
     if labels is not None:
         labels, shape = integers_of("labels", labels), graph["indices"].shape
         check_shape(

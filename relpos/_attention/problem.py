@@ -115,6 +115,8 @@ def prepare(call: Call, part: Part | None = None) -> Problem:
     else:
         line = call["min_relative_position"], call["buckets"]
         placement = place_tables(inputs, *line, rule)
+    if not tables_of(inputs):
+        _check_no_rows(call)
     window = _window(call["window"], as_flag("is_causal", call["is_causal"]))
     if fire is not None and part is not None:
         heads = slice(part.head, part.head + sizes.H)
@@ -189,6 +191,16 @@ def offsets_of(inputs: Mapping[str, Array]) -> Array:
 
 def tables_of(inputs: Mapping[str, Array]) -> dict[str, Array]:
     return {name: inputs[name] for name in TABLES if name in inputs}
+
+
+def _check_no_rows(call: Call) -> None:
+    """Raise where a call without a table says which of its rows to read."""
+    for name in ("labels", "buckets", "min_relative_position"):
+        if call.get(name) is not None:
+            raise ValueError(
+                f"{name}: given without a table, whose rows it says; pass rel_key, "
+                f"rel_query, rel_value or rel_bias, or leave {name} out"
+            )
 
 
 def _check_all_labels(call: Call, inputs: dict[str, Array]) -> Placement:

@@ -245,6 +245,9 @@ labels=np.zeros((L, L), int), buckets=[0] -> ValueError: …together with bucket
     …expected one of the two
 labels=np.zeros((L, L), int), min_relative_position=0 -> ValueError: …together with
     min_relative_position
+labels=np.zeros((L, L), int) -> ValueError: labels: given without a table
+buckets=np.zeros(3, int) -> ValueError: buckets: given without a table
+min_relative_position=-3 -> ValueError: min_relative_position: given without a table
 out=ones(H, L, DV) -> ValueError: …(2, 4, 3); expected (3, 2, 4, 3)
 out=broadcast(3, H, L, DV) -> ValueError: …read-only; expected a writable
 query=broadcast(1, 2**40, 1), key=ones(1, 1, 1), value=broadcast(1, 1, 2**40) ->

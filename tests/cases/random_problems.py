@@ -56,6 +56,8 @@ def shared_axes(draw, sizes):
 def tables(draw, sizes, rng):
     """Any set of tables, and the rule that gives a pair its row."""
     names = [name for name in TABLES if draw(st.booleans())]
+    if not names:
+        return {}, {"beyond": draw(st.sampled_from(["clip", "zero"]))}
     rule = draw(st.sampled_from(["centred", "origin", "buckets", "labels"]))
     rows = draw(st.integers(0, 6)) * 2 + 1 if rule == "centred" else draw(ROWS)
     settings: dict[str, Any] = {}

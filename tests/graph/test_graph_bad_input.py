@@ -67,6 +67,7 @@ labels=[0, 0] -> ValueError: labels: got shape (2,); expected (5,)
 labels=ones(5) -> TypeError: labels: got dtype float64; expected integers
 labels=None -> ValueError: rel_key: given without labels
 labels=None, rel_key=None -> ValueError: rel_value: given without labels
+rel_value=None, rel_key=None -> ValueError: labels: given without a table
 rel_key=ones(3, 7) -> ValueError: rel_key: …head_dim 8
 rel_key=ones(0, D) -> ValueError: rel_key: …has no rows
 rel_value=ones(3, 4, DV) -> ValueError: rel_value: …3 heads, but query has 2
@@ -195,6 +196,7 @@ def test_edges_are_looked_at_where_there_is_nothing_to_compute(sizes):
         "value": ones(batch, H, LK, dv),
         "rel_key": None,
         "rel_value": None,
+        "labels": None,
         "scale": 1.0,
     }
     assert call(changes).size == 0
