@@ -106,7 +106,7 @@ def reject_foreign(name: str, value: object) -> None:
     if package == "torch":
         raise TypeError(
             f"{name}: got a torch {type(value).__name__}; expected a NumPy array "
-            "(relpos.torch has these functions for tensors, with autograd; for arrays "
+            "(relpos.torch has functions for tensors, with autograd; for arrays "
             "pass tensor.detach().cpu().numpy())"
         )
     if (why := refusal(value)) is not None:

@@ -333,7 +333,9 @@ class KVCache:
         size = self._buffers[0].shape[-2]
         if needed > size:
             size = max(2 * size, needed)
-        elif not self._cropped_in or self._cropped_in != call_number():
+        elif _may_write(self._buffers[0]) and (
+            not self._cropped_in or self._cropped_in != call_number()
+        ):
             return self._buffers
         return tuple(
             _copy_rows(buffer[..., : len(self), :], size) for buffer in self._buffers
@@ -351,6 +353,14 @@ def _rows_of(name: str, value: Any) -> int:
 
 def _is_tensor(value: object) -> bool:
     return type(value) is not np.ndarray and module_of(value, "torch") is not None
+
+
+def _may_write(buffer: Any) -> bool:
+    """Tell whether it is no tensor of torch.inference_mode, or the mode is on."""
+    if not _is_tensor(buffer) or not buffer.is_inference():
+        return True
+    is_on: bool = buffer.new_empty(0).is_inference()
+    return is_on
 
 
 def _as_rows(name: str, value: object) -> Any:

@@ -18,7 +18,7 @@ from relpos._attention.fire import fire_bias
 from relpos._attention.fire_network import NAMES, Fire, as_fire
 from relpos._attention.schemes import relative_global_settings, transformer_xl_settings
 from relpos._attention.scores import scores
-from relpos._checks import Array, as_floating, quiet
+from relpos._checks import Array, as_floating, as_integers, quiet
 from relpos._encodings.rotary import apply_rotary
 from relpos._hints import meant
 from relpos._opinion.arrays import as_numpy, is_tensor, largest, spread
@@ -753,7 +753,10 @@ def _add_fire(x: dict[str, Any]) -> tuple[Fire, Array]:
     """Replace FIRE's parameters by a floating mask, and return them and the bias."""
     given = {name: x.pop(name) for name in (*NAMES, "signed", "eps") if name in x}
     lq, lk, offset = _placed(x)
-    bias = fire_bias(**given, query_length=lq, key_length=lk, query_offset=offset)
+    made = partial(fire_bias, **given, query_length=lq, key_length=lk)
+    offsets = as_integers("query_offset", offset)
+    biases = [made(query_offset=int(n)) for n in offsets.flat]
+    bias = np.reshape(biases, (*offsets.shape, *np.shape(biases)[1:]))
     mask = 0.0 if x.get("attn_mask") is None else x["attn_mask"]
     is_bool = np.asarray(mask).dtype == bool
     x["attn_mask"] = np.where(mask, bias, -np.inf) if is_bool else bias + mask

@@ -363,7 +363,7 @@ class Module:
         Raises
         ------
         TypeError
-            `state_dict` is no mapping, or a value is no array of floats.
+            `state_dict` is no mapping, or a value is no array of numbers.
         ValueError
             Names or shapes do not match, or one `Parameter` has two names and values;
             the message lists all of them, and nothing has been copied. Nor has it where

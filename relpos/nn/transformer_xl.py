@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -206,7 +207,7 @@ class RelPartialLearnableMultiHeadAttn(AttentionLayer):
             `attn_mask` holds something else than 0 and 1, or r has too few rows for
             what the mask leaves visible.
         """
-        u, v, mask, mems = self._read_call(*args, **keywords)
+        u, v, mask, mems = read_call(self, args, keywords)
         segment = as_input("w", w, self.dtype, "Lq", "B", self.d_model)
         length, batch, _ = segment.shape
         both = segment
@@ -237,22 +238,6 @@ class RelPartialLearnableMultiHeadAttn(AttentionLayer):
         if not self.pre_lnorm:
             out = self.layer_norm(out)
         return self._remember(out, context, total, np.shape(r), mems is not None)
-
-    def _read_call(self, *args: Any, **keywords: Any) -> tuple[Any, Any, Any, Any]:
-        """Return (u, v, attn_mask, mems) from either form of the call."""
-        try:
-            if not self.owns_biases:
-                return shared_form(*args, **keywords)
-            return self.r_w_bias, self.r_r_bias, *own_form(*args, **keywords)
-        except TypeError:
-            form = "" if self.owns_biases else "r_w_bias, r_r_bias, "
-            owner = "layer" if self.owns_biases else "model"
-            names = "".join(f", {name}=" for name in keywords)
-            raise TypeError(
-                f"{type(self).__name__}: got {len(args)} arguments after w and r{names}"
-                f"; expected (w, r, {form}attn_mask=None, mems=None), as the {owner} "
-                "owns the biases"
-            ) from None
 
     def _bias(self, name: str, bias: Any) -> Array:
         data = bias.data if isinstance(bias, Parameter) else bias
@@ -322,15 +307,32 @@ def check_rows(rows: int, length: int, total: int, causal: bool) -> None:
         )
 
 
-def own_form(attn_mask: Any = None, mems: Any = None) -> tuple[Any, Any]:
-    """Return the arguments after w and r, where the layer owns the biases."""
+def read_call(
+    layer: Any, args: tuple[Any, ...], keywords: Mapping[str, Any]
+) -> tuple[Any, Any, Any, Any]:
+    """Return (u, v, attn_mask, mems) from the arguments after w and r."""
+    try:
+        if not layer.owns_biases:
+            return _shared_form(*args, **keywords)
+        return layer.r_w_bias, layer.r_r_bias, *_own_form(*args, **keywords)
+    except TypeError:
+        form = "" if layer.owns_biases else "r_w_bias, r_r_bias, "
+        owner = "layer" if layer.owns_biases else "model"
+        names = "".join(f", {name}=" for name in keywords)
+        raise TypeError(
+            f"{type(layer).__name__}: got {len(args)} arguments after w and r{names}; "
+            f"expected (w, r, {form}attn_mask=None, mems=None), as the {owner} owns "
+            "the biases"
+        ) from None
+
+
+def _own_form(attn_mask: Any = None, mems: Any = None) -> tuple[Any, Any]:
     return attn_mask, mems
 
 
-def shared_form(
+def _shared_form(
     r_w_bias: Any, r_r_bias: Any, attn_mask: Any = None, mems: Any = None
 ) -> tuple[Any, Any, Any, Any]:
-    """Return the arguments after w and r, where the model owns the biases."""
     return r_w_bias, r_r_bias, attn_mask, mems
 
 
@@ -499,8 +501,7 @@ class ConformerRelPositionAttention(AttentionLayer):
             before = as_input("cache", cache, self.dtype, len(queries), "M", width)
             keys, values = (np.concatenate([before, x], axis=1) for x in (keys, values))
         total, length = keys.shape[1], queries.shape[1]
-        if 0 < total < length:
-            raise ValueError(f"query: got {length} rows; expected at most Lk = {total}")
+        check_queries(length, total)
         allowed = None
         if mask is not None:
             given = as_mask("mask", mask)
@@ -541,6 +542,12 @@ class ConformerRelPositionAttention(AttentionLayer):
             return ConformerGradients(query, key, value, pos_emb, None)
         cache, new = key[:, :memory] + value[:, :memory], slice(memory, None)
         return ConformerGradients(query, key[:, new], value[:, new], pos_emb, cache)
+
+
+def check_queries(length: int, total: int) -> None:
+    """Raise where the Conformer's queries are not the last of the keys' positions."""
+    if 0 < total < length:
+        raise ValueError(f"query: got {length} rows; expected at most Lk = {total}")
 
 
 def check_pairs(shape: tuple[int, ...], batch: int, length: int, total: int) -> None:

@@ -61,7 +61,10 @@ class Recipe(dict[str, Argument]):
         back: Callable[[dict[str, Array]], dict[str, Array]],
     ) -> None:
         super().__init__(keywords)
-        self._back = back
+        self._back, self._shapes = back, _shapes_of(keywords)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ = {"_shapes": _shapes_of(self)} | state  # older pickles have none
 
     @quiet
     def backward(self, gradients: Any) -> dict[str, Array]:
@@ -91,11 +94,16 @@ class Recipe(dict[str, Argument]):
                 "a mapping of names to arrays"
             )
         checked = {}
-        for name, x in self.items():
-            if isinstance(x, np.ndarray) and x.dtype.kind not in "iub":
-                grad = as_shaped(f"gradients.{name}", gradients.get(name), *x.shape)
-                checked[name] = grad.astype(np.float64)
+        for name, shape in self._shapes.items():
+            grad = as_shaped(f"gradients.{name}", gradients.get(name), *shape)
+            checked[name] = grad.astype(np.float64)
         return self._back(checked)
+
+
+def _shapes_of(keywords: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the arguments that have gradients, by name."""
+    arrays = {n: x for n, x in keywords.items() if isinstance(x, np.ndarray)}
+    return {n: x.shape for n, x in arrays.items() if x.dtype.kind not in "iub"}
 
 
 # ---- checks --------------------------------------------------------------------------

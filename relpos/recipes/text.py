@@ -305,15 +305,15 @@ def layoutlmv3(
             tables[name] = as_shaped(name, value, heads, "bins")
     scale = as_length("head_dim", head_dim) ** -0.5
     places = _places(position_ids, bbox)
-    order = as_length("max_rel_pos", max_rel_pos)
-    reach = as_length("max_rel_2d_pos", max_rel_2d_pos)
-    reaches = dict(zip(_BIASES, (order, reach, reach), strict=True))
+    reaches = {"max_rel_pos": max_rel_pos, "max_rel_2d_pos": max_rel_2d_pos}
     labels, first = [], 0
     for name, table in tables.items():
         relative = places[name][..., None, :] - places[name][..., :, None]
         count = table.shape[1]
         check_buckets(name, table, count)
-        bucket = t5_bucket(relative, num_buckets=count, max_distance=reaches[name])
+        reach = "max_rel_pos" if name == "rel_pos_bias" else "max_rel_2d_pos"
+        farthest = as_length(reach, reaches[reach], count // 4 + 1)
+        bucket = t5_bucket(relative, num_buckets=count, max_distance=farthest)
         labels.append((bucket + first).astype(np.int32))
         first += count
     joined = np.concatenate([x.astype(np.float64) for x in tables.values()], axis=1)

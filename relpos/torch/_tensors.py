@@ -40,7 +40,7 @@ _WORDS = {
     ".astype(bool)": ".to(torch.bool)",
     "expected float16, float32 or": "expected bfloat16, float16, float32 or",
     "expected bool, float16,": "expected bool, bfloat16, float16,",
-    "a torch Tensor; expected a NumPy array (relpos.torch has these functions for "
+    "a torch Tensor; expected a NumPy array (relpos.torch has functions for "
     "tensors, with autograd; for arrays pass tensor.detach().cpu().numpy())": NO_TENSOR,
 }
 

@@ -146,6 +146,16 @@ def test_gradients_without_names_are_refused(wrong):
         recipe.backward(wrong)
 
 
+def test_arguments_that_were_added_or_removed_change_no_gradient():
+    recipe = recipes.gemma3n_audio(**good("gemma3n_audio"))
+    grads = random_gradients(recipe)
+    want = recipe.backward(grads)
+    recipe["sinks"] = np.zeros(2)
+    del recipe["rel_key"]
+    for parameter, gradient in recipe.backward(grads).items():
+        assert_bitwise(gradient, want[parameter])
+
+
 @every_recipe
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, "pickled"])
 def test_a_copy_has_the_same_gradients(name, copied):

@@ -282,6 +282,16 @@ def test_another_divisor_of_fire(under, words):
     assert found.differences == ("fire_rule",) and words in found.verdict
 
 
+def test_offsets_of_each_item_are_those_of_fire():
+    offsets = np.arange(len(NEW)) + 4
+    given = {"query_offset": offsets, **PARAMETERS}
+    out = relpos.fire_attention(NEW, K, V, **given)
+    call = {"scheme": "fire_attention", **PARAMETERS}
+    for offset, kind in ((offsets, "same"), (4, "unknown")):
+        found = relpos.diagnose(out, NEW, K, V, **call, query_offset=offset)
+        assert found.kind == kind
+
+
 # ---- rotary --------------------------------------------------------------------------
 
 FREQUENCIES = 10000.0 ** (-np.arange(0, D, 2) / D)

@@ -182,3 +182,14 @@ def test_models_train_after_inference(name):
         assert found.keys() == wanted.keys()
         for key, gradient in wanted.items():
             assert gradient is None or torch.equal(found[key], gradient), key
+
+
+@pytest.mark.parametrize("capacity", [0, 16])
+def test_a_cache_filled_in_inference_mode_goes_on_without_it(capacity):
+    rows = torch.arange(24.0).reshape(1, 6, 4)
+    cache = relpos.KVCache(capacity)
+    parts = rows.split([2, 1, 1, 2], dim=1)
+    for part, is_on in zip(parts, (True, False, True, False), strict=True):
+        with torch.inference_mode(is_on):
+            cache.append(part, part)
+    assert torch.equal(cache.key, rows) and torch.equal(cache.value, rows)

@@ -217,6 +217,12 @@ def test_memory():
         ("conformer", {"mask": torch.full((2, 1, 5), 2)}, "mask: has values other tha"),
         ("conformer", {"mask": torch.ones(2, 4, 5)}, r"mask: got shape \(2, 4, 5\)"),
         ("xl", {"attn_mask": torch.zeros(7, 3)}, r"attn_mask: got shape \(7, 3\)"),
+        ("xl", {"attn_mask": [0]}, "attn_mask: got list; expected a tensor"),
+        ("xl", {"r": None}, "r: got NoneType; expected a tensor"),
+        ("xl", {"r_w_bias": 0}, "after w and r.*, r_w_bias=; expected"),
+        ("conformer", {"pos_emb": None}, "pos_emb: got NoneType; expected a tensor"),
+        ("conformer", {"mask": [1]}, "mask: got list; expected a tensor"),
+        ("conformer", {"query": torch.ones(2, 6, 12)}, "query: got 6 rows; .* Lk = 5"),
         ("xl", {"attn_mask": None}, "r: got 7 rows .* expected at least 11 .the mask"),
         ("learned", {"x": torch.zeros(1, 10)}, "sequence of 10; .*max_seq_len = 9"),
         ("learned", {"x": np.zeros((2, 7))}, "^x: got an array .* expected a tensor"),
@@ -239,6 +245,16 @@ def test_wrong_calls_are_named(label, change, words):
     call = as_tensors(call, "float32") | change
     with pytest.raises((ValueError, TypeError, IndexError), match=words):
         module(**call)
+
+
+@pytest.mark.parametrize("name", ["r_w_bias", "r_r_bias"])
+@pytest.mark.parametrize("wrong", [None, torch.ones(4), torch.ones(1, 4)])
+def test_shared_biases_have_a_row_for_each_head(name, wrong):
+    options = {"r_r_bias": 0, "r_w_bias": 0}
+    module = relpos.torch.nn.RelPartialLearnableMultiHeadAttn(2, 8, 4, 0.0, **options)
+    biases = {"r_w_bias": torch.ones(2, 4), "r_r_bias": torch.ones(2, 4)}
+    with pytest.raises((ValueError, TypeError), match=f"^{name}: got "):
+        module(torch.ones(3, 1, 8), torch.ones(5, 8), **biases | {name: wrong})
 
 
 @pytest.mark.parametrize("fullgraph", [False, True])

@@ -143,10 +143,14 @@ made(position="shaw", max_len=5) -> ValueError: …max_len: got 5 with position=
 made(max_distance=5) -> ValueError: …max_distance: got 5 with position=None; …'t5',
     'fire'
 made(position="rope", num_heads=4) -> ValueError: …num_heads: got 4, heads of 3 columns
+made(position="deberta", num_buckets=3) -> ValueError: …num_buckets: got 3; expected
+made(position="deberta", max_relative_position=9, num_buckets=16) -> ValueError:
+    …max_relative_position: got 9; expected an integer from 10
 made(position="deberta", kdim=5) -> ValueError: …kdim: got 5 with position='deberta'
 made(num_heads=5) -> ValueError: …num_heads: got 5, which does not divide embed_dim = 12
 made(dropout=1.5) -> ValueError: …dropout: got 1.5
 called(key=ones(4, 11)) -> ValueError: …key: got shape (4, 11); expected (S, 12)
+called(query=[1.0]) -> TypeError: …query: got list; expected a tensor
 called(query=ones(4)) -> ValueError: …query: got shape (4,)
 called(attn_mask=ones(4, 4)[:3].bool()) -> ValueError: …attn_mask: got shape (3, 4)
 called(attn_mask=ones(4, 4).int()) -> TypeError: …attn_mask: got torch.int32; expected

@@ -14,11 +14,12 @@ from relpos._twins import TENSORS, twin
 from relpos.nn._inputs import as_settings, check_length
 from relpos.nn.transformer_xl import (
     check_pairs,
+    check_queries,
     check_rows,
-    own_form,
+    read_call,
     settings_of,
-    shared_form,
 )
+from relpos.torch._functions import check_tensors
 from relpos.torch.nn._layer import (
     AttentionLayer,
     Layer,
@@ -327,17 +328,16 @@ class RelPartialLearnableMultiHeadAttn(Layer):
         Tensor, (Lq, B, d_model)
             The segment after attention, residual and norm.
         """
-        if self.owns_biases:
-            u, v = self.r_w_bias, self.r_r_bias
-            mask, mems = own_form(*args, **keywords)
-        else:
-            u, v, mask, mems = shared_form(*args, **keywords)
+        u, v, mask, mems = read_call(self, args, keywords)
         check_shape("w", w, ("Lq", "B", self.d_model))
+        check_shape("r_w_bias", u, (self.n_head, self.d_head))
+        check_shape("r_r_bias", v, (self.n_head, self.d_head))
         both = w
         if mems is not None:
             check_shape("mems", mems, ("M", w.shape[1], self.d_model))
             both = torch.cat([mems, w])
         length, total = len(w), len(both)
+        check_tensors(r=r)
         rows = r[:, 0] if r.dim() == 3 and r.shape[1] == 1 else r
         check_shape("r", rows, ("R", self.d_model))
         hidden = _read_hidden(mask, length, total, w.shape[1])
@@ -368,6 +368,7 @@ def _read_hidden(mask: Any, length: int, total: int, batch: int) -> Tensor | Non
     """Return what is hidden, (B or 1, 1, Lq or 1, Lk)."""
     if mask is None:
         return None
+    check_tensors(attn_mask=mask)
     shapes = {(total, batch), (length, total, batch), (length, total, 1)}
     if tuple(mask.shape) not in shapes:
         raise ValueError(
@@ -507,7 +508,9 @@ class ConformerRelPositionAttention(AttentionLayer):
             check_shape("cache", cache, (query.shape[0], "M", self.d_model))
             key, value = (torch.cat([cache, x], 1) for x in (key, value))
         lengths = query.shape[1], key.shape[1]
+        check_queries(*lengths)
         if mask is not None:
+            check_tensors(mask=mask)
             check_pairs(tuple(mask.shape), query.shape[0], *lengths)
             mask = as_zero_one("mask", mask)[:, None]
         out: Any = relpos.torch.transformer_xl_attention(
@@ -522,6 +525,7 @@ class ConformerRelPositionAttention(AttentionLayer):
 
     def _rows(self, pos_emb: Tensor, total: int) -> Tensor:
         """Check `pos_emb` and return its rows, projected."""
+        check_tensors(pos_emb=pos_emb)
         rows = pos_emb[0] if pos_emb.dim() == 3 and len(pos_emb) == 1 else pos_emb
         # no keys need no rows
         check_shape("pos_emb", rows, (max(2 * total - 1, 0), self.d_model))

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 import relpos.torch as functions
 from relpos import recipes
-from relpos._checks import as_flag, kind_of
+from relpos._biases import MAX_BUCKETS
+from relpos._checks import POSITION_LIMIT, as_flag, kind_of
 from relpos._schemes import same_name
 from relpos._suggestions import as_scheme
 from relpos.nn._inputs import as_probability, as_settings, as_size
@@ -317,8 +318,8 @@ class RelativeMultiheadAttention(Layer, nn.MultiheadAttention):
                 *(x, x, x, padding, *rest), query_offset=query_offset
             )
             return nested(out, padding), weights
-        dtype = query.dtype
         terms, unbatched = self._project(query, key, value)
+        dtype = query.dtype
         (query, key, value), scheme = terms, SCHEMES[self.position]
         batch, heads, length, _ = query.shape
         sizes = batch, heads, length, key.shape[-2]
@@ -349,7 +350,7 @@ class RelativeMultiheadAttention(Layer, nn.MultiheadAttention):
         self, query: Tensor, key: Tensor, value: Tensor
     ) -> tuple[tuple[Tensor, Tensor, Tensor], bool]:
         """Return (N, H, L, D) of each of the three, and whether there was no N."""
-        unbatched = query.dim() == 2
+        unbatched = isinstance(query, Tensor) and query.dim() == 2
         batch = () if unbatched else ("N",)
         lengths = ("L", *batch) if not self.batch_first else (*batch, "L")
         check_shape("query", query, (*lengths, self.embed_dim))
@@ -376,7 +377,12 @@ class RelativeMultiheadAttention(Layer, nn.MultiheadAttention):
         if offset is None:
             offset = scheme.default_offset(length, total)
         elif scheme.has_one_offset and not isinstance(offset, torch.SymInt):
-            if isinstance(offset, Tensor) and offset.numel() == 1:
+            if isinstance(offset, Tensor):
+                if offset.numel() != 1:
+                    raise ValueError(
+                        f"query_offset: got shape {(*offset.shape,)}; expected one "
+                        f"integer, as position={self.position!r} asks"
+                    )
                 offset = offset.item()
             offset = as_int("query_offset", offset)
         if offset is None:
@@ -582,9 +588,12 @@ class DeBERTa(Position):
                 f"kdim: got {module.kdim} with position='deberta', which projects "
                 f"positions as keys; expected embed_dim = {module.embed_dim}"
             )
-        shape = 2 * module.sizes["num_buckets"], module.embed_dim
+        span = as_int("num_buckets", module.sizes["num_buckets"], 4, MAX_BUCKETS)
+        if (reach := module.sizes["max_relative_position"]) is not None:
+            as_int("max_relative_position", reach, span // 2 + 2, POSITION_LIMIT)
+        shape = 2 * span, module.embed_dim
         module.rel_embeddings = _parameter(shape, options, 0.02)
-        deberta_buckets(**module.sizes)  # says what is wrong with the sizes
+        deberta_buckets(**module.sizes)  # says what else is wrong with the sizes
 
     def arguments(self, module: Any, query: Tensor, key: Tensor, offset: int) -> Terms:
         (w_q, w_k, _), (b_q, b_k, _) = projections(module)
