@@ -147,11 +147,13 @@ def masked_row(rng, shape, inputs, settings):
 
 
 def labels(rng, shape, inputs, settings):
+    rows = [inputs[n].shape[row_axis(n)] for n in TABLES if n in inputs]
+    if not rows:
+        return inputs
     for name in ("min_relative_position", "query_offset"):
         settings.pop(name, None)
-    rows = [inputs[n].shape[row_axis(n)] for n in TABLES if n in inputs]
     size = (*shape.batch, shape.lq, shape.lk)
-    settings["labels"] = rng.integers(-1, min(rows, default=3), size).astype(np.int32)
+    settings["labels"] = rng.integers(-1, min(rows), size).astype(np.int32)
     return inputs
 
 
