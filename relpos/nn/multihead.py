@@ -208,7 +208,7 @@ class MultiheadAttention(AttentionLayer):
     is_causal : bool, optional
         Whether the future is hidden. None is False, but True with a FutureWarning for
         "music" in this release. The table of "music" has max_len rows for the past
-        alone, 2 max_len - 1 for both directions.
+        alone, 2 max_len - 1 for both directions. A state does not say which it is.
     window : (int or None, int or None), optional
         Hide what is farther to the left or right, as in `relpos.attention`.
     position : str or Position, optional

@@ -206,8 +206,8 @@ FAULTS = {
     ),
     "bucket": ("attention", {"rel_bias": np.ones(2), "buckets": [0, 2, 1]}),
     "label": ("attention", {"rel_bias": np.ones(2), "labels": [[0, 2, 1]]}),
-    "indptr": ("graph_attention", GRAPH | {"indptr": [1, 2, 2, 5]}),
-    "index": ("graph_attention", GRAPH | {"indices": [0, 1, 2, 3, 0]}),
+    "indptr": ("graph_attention", GRAPH | {"indptr": [1, 2, 2, 5], "labels": None}),
+    "index": ("graph_attention", GRAPH | {"indices": [0, 1, 2, 3, 0], "labels": None}),
     "edge": ("graph_attention", {"edges": [[0, 3], [1, 2]]}),
     "label of an edge": ("graph_attention", EDGES | {"rel_key": np.ones((2, 4))}),
 }

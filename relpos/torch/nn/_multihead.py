@@ -86,6 +86,7 @@ class RelativeMultiheadAttention(Layer, nn.MultiheadAttention):
         Whether every call hides the future; where this is False, a call may. None is
         False, but True with a FutureWarning for "music" in this release. The table of
         "music" has max_len rows for the past alone, 2 max_len - 1 for both directions.
+        A state does not say which it is.
     position : str, optional
         The scheme, of the table above or by another of its names, such as "rotary",
         "xl" or "relative_global".
