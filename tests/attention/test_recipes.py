@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from inspect import signature
+
 import numpy as np
 import oracle_biases as oracle
 import pytest
@@ -347,6 +349,10 @@ def deberta_case(rng):
 
     tables = tuple(normal(rng, 2, H, 8, D))
     return (12, 12), tables, keywords, lambda g: (g.rel_key, g.rel_query)
+
+
+def test_umt5_has_the_arguments_and_defaults_of_t5():
+    assert signature(recipes.umt5) == signature(recipes.t5)
 
 
 def t5_case(rng):
