@@ -351,6 +351,17 @@ def deberta_case(rng):
     return (12, 12), tables, keywords, lambda g: (g.rel_key, g.rel_query)
 
 
+@pytest.mark.parametrize("span", [5, 9, 39])
+def test_distances_beyond_the_buckets_of_an_odd_span_share_the_last(span):
+    for longest in (span // 2 + 3, span + 15, 512):
+        made = recipes.deberta(np.zeros((2 * span, 4)), max_position=longest)
+        reach = len(made["buckets"]) // 2
+        r = np.arange(-2 * reach, 2 * reach + 1)
+        bucket = relpos.deberta_bucket(-r, bucket_size=span, max_position=longest)
+        got = made["buckets"][r.clip(-reach, reach) + reach]
+        assert np.array_equal(got, (bucket + span).clip(0, 2 * span - 1))
+
+
 def test_umt5_has_the_arguments_and_defaults_of_t5():
     assert signature(recipes.umt5) == signature(recipes.t5)
 
