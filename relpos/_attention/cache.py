@@ -356,7 +356,7 @@ def _is_tensor(value: object) -> bool:
 
 
 def _may_write(buffer: Any) -> bool:
-    """Tell whether it is no tensor of torch.inference_mode, or the mode is on."""
+    """Return False for a tensor of torch.inference_mode after the mode has ended."""
     if not _is_tensor(buffer) or not buffer.is_inference():
         return True
     is_on: bool = buffer.new_empty(0).is_inference()
