@@ -44,7 +44,7 @@ def clipped(lq: int, lk: int, k: int, is_causal: bool) -> int:
 
 def in_reach(lq: int, lk: int, k: int, is_causal: bool) -> int:
     """Count -k to k, but no more than lq queries and lk keys can have."""
-    return min(2 * k + 1, lq + lk - 1) if lq and lk else 2 * k + 1
+    return min(2 * k + 1, lq + lk - 1)
 
 
 def buckets(lq: int, lk: int, k: int, is_causal: bool) -> int:

@@ -457,6 +457,15 @@ def test_a_bias_and_a_mask_that_broadcasts(attend, operands, shape):
     assert close(attend(Module(), *operands, mask, position_bias=bias)[0], wanted)
 
 
+def test_a_bias_and_a_mask_of_two_heads(attend):
+    draw = torch.Generator().manual_seed(1)
+    bias, *tokens = (torch.randn(1, 2, 7, n, generator=draw) for n in (7, 16, 16, 16))
+    mask = torch.arange(7) <= torch.tensor([2, 4]).view(1, 2, 1, 1)
+    mask = mask.expand(1, 2, 7, 7)
+    wanted = attend(Module(), *tokens, torch.where(mask, bias, -torch.inf))[0]
+    assert close(attend(Module(), *tokens, mask, position_bias=bias)[0], wanted)
+
+
 @pytest.mark.parametrize("shape", ((1, 1, 7, 5), (2, 1, 7, 9), (1, 1, 3, 7)))
 @pytest.mark.parametrize("dtype", (torch.bool, torch.float32))
 def test_a_bias_and_a_mask_of_other_lengths(attend, operands, shape, dtype):
