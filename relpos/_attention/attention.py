@@ -179,12 +179,11 @@ def attention(
 
     Dimension letters: H query heads, Hk key heads, Lq and Lk lengths, D, Dv and Dp
     columns, R table rows. Batch axes ``...`` of all arguments broadcast as in NumPy.
-    Heads do not, but a table, `rel_bias`, u or v with one head serves all heads.
-    Inputs are float16, the bfloat16 of ml_dtypes, float32 or float64.
-    The result has the dtype of query, key and value; float32 where these differ, and
-    float64 where any input but the mask is. 16 bits are read in place, computed in
-    float32, and rounded once. Arrays that speak DLPack on the CPU, such as JAX's, are
-    read in place; results are NumPy arrays.
+    Heads do not, but a table, `rel_bias`, u or v with one head serves all heads. Inputs
+    are float16, the bfloat16 of ml_dtypes, float32 or float64. The result has the dtype
+    of query, key and value; float32 where these differ, and float64 where any input but
+    the mask is. Inputs of 16 bits are computed in float32 and rounded once. These, and
+    arrays that speak DLPack on the CPU, such as JAX's, are read in place.
 
     Parameters
     ----------
@@ -290,7 +289,8 @@ def attention(
         a conversion would drop (the message has the right call), or a torch tensor
         (`relpos.torch` has this function for them).
     ValueError
-        A shape or a value does not fit; the message names the argument.
+        A shape or a value does not fit, or `labels`, `buckets` or
+        `min_relative_position` come without a table; the message names the argument.
     IndexError
         A label or bucket is outside a table, or, with ``beyond="raise"``, a visible
         relative position is.

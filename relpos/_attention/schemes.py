@@ -530,7 +530,7 @@ def graph_attention(
     ------
     ValueError
         `indptr` does not rise from 0 to the number of edges, `edges` came with
-        `indptr` or `indices`, or a table without `labels`.
+        `indptr` or `indices`, or tables and `labels` without each other.
     IndexError
         An index is outside the keys or the queries, or a label outside a table.
 
