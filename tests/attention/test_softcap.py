@@ -132,6 +132,31 @@ def test_zeros_infinities_and_nan(isa, dtype):
 
 
 @both_dtypes
+@pytest.mark.parametrize("hidden", [np.nan, np.inf])
+@pytest.mark.parametrize("by", ["attn_mask", "rel_bias"])
+@pytest.mark.parametrize("lq, lk", [(1, 2), (1, 5), (2, 7), (3, 19), (6, 35)])
+def test_what_is_hidden_changes_no_bit(isa, dtype, hidden, by, lq, lk):
+    """Large logits and a hidden one among the last keys, which fill no vector."""
+    rng = np.random.default_rng(5)
+    query, key, value, grad = (normal(rng, 1, n, 3) for n in (lq, lk, lk, lq))
+    key[:, -3:] *= 100
+    for at in range(max(lk - 4, 0), lk):
+        mask = np.arange(lk) != at
+        terms = {"attn_mask": mask}
+        if by == "rel_bias":
+            terms = {"rel_bias": [0.0, -np.inf], "labels": np.where(mask, 0, 1)[None]}
+        found = []
+        for number in (0.0, hidden):
+            keys = np.where(mask[:, None], key, number)
+            inputs = {"query": query, "key": keys, "value": value}
+            got = run(inputs, terms, dtype, softcap=2.0)
+            found.append([*got[:3], *got.context.backward(grad.astype(dtype))[:3]])
+        for x, y in zip(*found, strict=True):
+            assert np.isfinite(y).all()
+            assert_bitwise(y, x)
+
+
+@both_dtypes
 def test_a_cap_far_above_is_none_and_one_far_below_makes_all_equal(dtype):
     inputs, settings = problem("tiles")
     plain = run(inputs, settings, dtype)

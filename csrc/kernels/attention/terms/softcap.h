@@ -79,7 +79,7 @@ largest_size(const T *x, int64_t count)
     for (; n + VL <= count; n += VL)
         top = vmax(without_sign(load(x + n)), top);
     for (; n < count; n++)
-        rest = RP_MAX(rest, RP_MAX(x[n], -x[n]));
+        rest = RP_MAX(RP_MAX(x[n], -x[n]), rest); /* a hidden NaN changes nothing */
     return RP_MAX(rest, max_lanes(top)[0]);
 }
 
