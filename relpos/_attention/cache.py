@@ -309,10 +309,10 @@ class KVCache:
                 f"value: shape {tuple(value.shape)} does not match key's "
                 f"{tuple(key.shape)}; expected equal axes but for the last"
             )
-        if _is_tensor(key) != _is_tensor(value):
+        if _device(key) != _device(value):
             raise TypeError(
-                f"value: got {type(value).__name__}, but key is "
-                f"{type(key).__name__}; expected both of one kind"
+                f"value: got {_kind(value)}, but key is {_kind(key)}; expected both of "
+                "one kind"
             )
         for name, new, old in zip(
             ("key", "value"), (key, value), self._buffers or (), strict=False
@@ -355,6 +355,17 @@ def _is_tensor(value: object) -> bool:
     return type(value) is not np.ndarray and module_of(value, "torch") is not None
 
 
+def _device(rows: Any) -> str:
+    """Name the device of a tensor; "" for an array."""
+    return str(rows.device) if _is_tensor(rows) else ""
+
+
+def _kind(rows: object) -> str:
+    """Name the type, and the device where it is not the CPU."""
+    where = _device(rows)
+    return type(rows).__name__ + (f" on {where}" if where not in ("", "cpu") else "")
+
+
 def _may_write(buffer: Any) -> bool:
     """Return False for a tensor of torch.inference_mode after the mode has ended."""
     if not _is_tensor(buffer) or not buffer.is_inference():
@@ -369,6 +380,9 @@ def _as_rows(name: str, value: object) -> Any:
     if not _is_tensor(value):
         array = as_floating(name, value)
         rows = native(array, array.dtype.newbyteorder("="))
+    elif rows.is_nested or rows.layout != sys.modules["torch"].strided:
+        kind = "nested" if rows.is_nested else rows.layout
+        raise TypeError(f"{name}: got a {kind} tensor; expected a dense one")
     elif rows.requires_grad:
         raise TypeError(
             f"{name}: got a tensor that requires a gradient, which a cache does not "
@@ -382,10 +396,10 @@ def _as_rows(name: str, value: object) -> Any:
 
 def _check_like(name: str, new: Any, old: Any) -> None:
     """Raise unless a later append is of the kind and the shape of the first."""
-    if _is_tensor(new) != _is_tensor(old) or new.dtype != old.dtype:
+    if _device(new) != _device(old) or new.dtype != old.dtype:
         raise TypeError(
-            f"{name}: got {type(new).__name__} of {new.dtype}; expected "
-            f"{type(old).__name__} of {old.dtype}, as before"
+            f"{name}: got {_kind(new)} of {new.dtype}; expected {_kind(old)} of "
+            f"{old.dtype}, as before"
         )
     got, had = tuple(new.shape), tuple(old.shape)
     if (*got[:-2], got[-1]) != (*had[:-2], had[-1]):

@@ -18,8 +18,10 @@ from relpos._checks import (
     at_least_ndim,
     check_memory,
     check_shape,
+    common_dtype,
     like,
     quiet,
+    rounded,
 )
 from relpos._encodings.absolute import as_positions
 from relpos.recipes._recipe import Arrays, Keywords, Recipe, as_shaped, as_table
@@ -294,7 +296,8 @@ def sam(rel_pos_h: ArrayLike, rel_pos_w: ArrayLike, grid: Sequence[int]) -> Reci
     right = _shares(len(width), 2 * sides[1] - 1)
     axes = {"rel_pos_h": (down, height), "rel_pos_w": (right, width)}
     parts = [_resized(shares, x.astype(np.float64), 0) for shares, x in axes.values()]
-    joined = like(math.sqrt(dim) * np.concatenate(parts), height)
+    rows = math.sqrt(dim) * np.concatenate(parts)
+    joined = rounded(rows, common_dtype(height, width))
     keywords = {"rel_key": joined, "labels": _axis_labels(*sides)}
     return Recipe(keywords, partial(_sam_backward, axes))
 

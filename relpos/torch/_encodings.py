@@ -255,7 +255,7 @@ def apply_rotary(
     """
     if isinstance(magnitude, Real):
         number = as_real("magnitude", magnitude)
-        magnitude = torch.tensor(number, dtype=torch.float64)
+        magnitude = torch.tensor(number, dtype=torch.float64, device="cpu")
     return _ROTARY(**locals())
 
 

@@ -233,6 +233,7 @@ class TensorFunction:
         )
         self._backward_op.register_fake(self.like_backward)
         self._backward_op.register_vmap(self._op_batch_back)
+        self._backward_op.register_autograd(self._op_refuse)
         self._op.register_autograd(self._op_gradients, setup_context=self._op_context)
 
     def _op_run(self, *args: Any) -> Tensor:
@@ -249,6 +250,9 @@ class TensorFunction:
         wanted = list(ctx.needs_input_grad[: len(self.operands)])
         found = self._backward_op(wanted, grad, *self.kept_args(ctx, grad))
         return self.spread(found, wanted)
+
+    def _op_refuse(self, ctx: Any, *grads: Any) -> NoReturn:
+        raise no_double_backward(self.name)
 
     def _op_batch(self, info: Any, in_dims: Any, *args: Any) -> Any:
         found = self.over_items(info, in_dims, args, lambda *a: [self._op(*a)])

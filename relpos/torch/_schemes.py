@@ -25,7 +25,13 @@ from relpos._foreign import module_of
 from relpos._twins import TENSORS, twin
 from relpos.torch._attention import AttentionOutput, attention, compute
 from relpos.torch._functions import check_tensors, own_setting
-from relpos.torch._tensors import check_float_dtype, result_dtype, under_autocast
+from relpos.torch._tensors import (
+    check_dense,
+    check_devices,
+    check_float_dtype,
+    result_dtype,
+    under_autocast,
+)
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -465,7 +471,9 @@ def merge_attention(
     parts = {"out_a": out_a, "lse_a": lse_a, "out_b": out_b, "lse_b": lse_b}
     for name, part in parts.items():
         check_tensors(**{name: part})
+        check_dense(name, part)
         check_float_dtype(name, part.dtype, "a tensor of dtype ")
+    check_devices(parts)
     check_parts(parts)
     dtypes = (part.dtype for part in parts.values())
     common = reduce(torch.promote_types, dtypes, torch.float32)

@@ -108,11 +108,7 @@ def check_tensor(name: str, tensor: torch.Tensor) -> None:
             f"{name}: got a tensor on device {str(tensor.device)!r}; expected one on "
             "the CPU (pass tensor.cpu())"
         )
-    if tensor.layout != torch.strided:
-        raise TypeError(
-            f"{name}: got a tensor of layout {tensor.layout}; expected a dense one "
-            "(pass tensor.to_dense())"
-        )
+    check_dense(name, tensor)
     if tensor.is_quantized:
         raise TypeError(
             f"{name}: got a quantized tensor of {tensor.dtype}; expected one that is "
@@ -125,6 +121,14 @@ def check_tensor(name: str, tensor: torch.Tensor) -> None:
         )
     if tensor.dtype.itemsize == 1 and tensor.dtype.is_floating_point:
         check_float_dtype(name, tensor.dtype, "a tensor of ")
+
+
+def check_dense(name: str, tensor: torch.Tensor) -> None:
+    if tensor.layout != torch.strided:
+        raise TypeError(
+            f"{name}: got a tensor of layout {tensor.layout}; expected a dense one "
+            "(pass tensor.to_dense())"
+        )
 
 
 def check_padded(tensors: Mapping[str, object]) -> None:

@@ -445,6 +445,15 @@ def test_gradients_of_parameters_equal_differences(rng, case):
 # ---- kinds of inputs ---------------------------------------------------------------
 
 
+@pytest.mark.parametrize("kinds", ["ed", "de", "ef", "fd", "ff"])
+def test_two_tables_become_one_of_their_common_dtype(rng, kinds):
+    height = normal(rng, 5, D).astype(kinds[0])
+    width = normal(rng, 7, D).astype(kinds[1])
+    exact = recipes.sam(height.astype("d"), width.astype("d"), (3, 4))["rel_key"]
+    got = recipes.sam(height, width, (3, 4))["rel_key"]
+    assert_bitwise(got, exact.astype(max(kinds, key="efd".index)))
+
+
 def test_lists_and_float16_are_taken_as_attention_takes_them(rng):
     q, k, v = qkv(rng, (), H, 6, 6, D)
     weight, table = normal(rng, 8, H), normal(rng, 11, D)

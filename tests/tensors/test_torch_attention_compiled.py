@@ -271,6 +271,12 @@ def test_second_derivatives_are_refused_when_traced(monkeypatch):
     (first,) = torch.autograd.grad(out.sum(), operands[:1], create_graph=True)
     with pytest.raises(NotImplementedError, match="no gradients of their own"):
         first.sum().backward()
+    kind = type("Tensor", (torch.Tensor,), {})  # goes by the operators
+    x = torch.randn(3, 4).as_subclass(kind).requires_grad_()
+    out = relpos.torch.apply_rotary(x).pow(3).sum()
+    (first,) = torch.autograd.grad(out, x, create_graph=True)
+    with pytest.raises(NotImplementedError, match="apply_rotary: its gradients have"):
+        first.sum().backward()
 
 
 def test_another_backward_has_another_form():

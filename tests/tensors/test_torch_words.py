@@ -9,6 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import relpos.torch as rt  # noqa: E402
+from relpos import KVCache  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -85,11 +86,37 @@ def test_an_encoding_is_not_added_to_integers():
     assert words.startswith("x: got a tensor of dtype torch.int64; expected bfloat16,")
 
 
-@pytest.mark.parametrize("kind", ("int64", "bool", "complex64", "nested"))
+@pytest.mark.parametrize("kind", TENSORS)
 def test_merged_parts(kind):
     tensor, wanted = TENSORS[kind]
     words = error_of(lambda x: rt.merge_attention(x, X, x, X), tensor)
     assert words.startswith(f"out_a: {wanted}")
+
+
+@pytest.mark.parametrize("kind", ("sparse", "nested"))
+def test_tokens_of_a_cache_are_dense(kind):
+    words = error_of(lambda x: KVCache().append(X, x), TENSORS[kind][0])
+    assert words.startswith("value: got a ") and words.endswith("expected a dense one")
+
+
+def test_tensors_of_another_device():
+    meta, cache = X.to("meta"), KVCache()
+    words = error_of(lambda x: rt.merge_attention(X, X[..., 0], x, X[..., 0]), meta)
+    assert words.startswith("out_b: got a tensor on device 'meta'; expected one on 'cp")
+    words = error_of(lambda x: cache.append(X, x), meta)
+    assert words.startswith("value: got Tensor on meta, but key is Tensor; expected")
+    cache.append(X, X)
+    words = error_of(lambda x: cache.append(x, x), meta)
+    assert words.startswith("key: got Tensor on meta of torch.float32; expected Tensor")
+    assert len(cache) == 4
+    with torch.device("meta"):
+        got = rt.apply_rotary(X, magnitude=2.0)
+    assert torch.equal(got, rt.apply_rotary(X, magnitude=2.0))
+
+
+def test_a_number_of_tokens_is_no_tensor():
+    words = error_of(lambda x: rt.nn.update_memory(X, X, x), torch.tensor(3))
+    assert words.startswith("mem_len: got a tensor; expected none (pass tensor.item()")
 
 
 @pytest.mark.parametrize("kind", ("int64", "complex64", "sparse", "nested"))

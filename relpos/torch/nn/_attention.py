@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 import relpos.nn
 import relpos.torch
-from relpos._checks import as_int
 from relpos._twins import TENSORS, twin
 from relpos.nn._inputs import as_settings, check_length
 from relpos.nn.transformer_xl import (
@@ -23,6 +22,7 @@ from relpos.torch._functions import check_tensors
 from relpos.torch.nn._layer import (
     AttentionLayer,
     Layer,
+    as_int,
     as_zero_one,
     check_shape,
     has_values,
