@@ -167,6 +167,32 @@ def test_poison_in_the_mask_at_hidden_pairs(isa, way, dtype, lq, lk):
 
 @both_dtypes
 @both_paths
+def test_poison_where_a_bias_hides(isa, dtype, lq, lk):
+    """A pair that one number of a table hides has no other term, in any order."""
+    rng = np.random.default_rng(11)
+    inputs = [x.astype(dtype) for x in qkv(rng, (2,), 2, lq, lk, 16)]
+    far = relative(lq, lk, lk - lq) < -1
+    bias = np.where(np.arange(1 - lk, lk) < -1, -np.inf, 0.5).astype(dtype)
+    mask = normal(rng, lq, lk).astype(dtype)
+    keywords = {"rel_bias": bias, "query_offset": lk - lq}
+    want = run(*inputs, mask, **keywords)
+    hides, adds = np.where(far, 1, 0), np.where(far, 2, -1)
+    table = np.array([0.5, -np.inf, 0.0], dtype)
+    by_label = run(*inputs, rel_bias=table, labels=(hides, adds))
+    for table[2] in (np.nan, np.inf):
+        with np.errstate(all="ignore"):
+            bad = run(*inputs, np.where(far, table[2], mask), **keywords)
+            both = [
+                run(*inputs, rel_bias=table, labels=labels)
+                for labels in ((hides, adds), (adds, hides))
+            ]
+        unaffected(bad, want, slice(None))
+        unaffected(both[0], by_label, slice(None))
+        unaffected(both[1], by_label, slice(None))
+
+
+@both_dtypes
+@both_paths
 def test_a_poisoned_query_stays_alone(isa, dtype, lq, lk):
     rng = np.random.default_rng(6)
     q, k, v = (x.astype(dtype) for x in qkv(rng, (2,), 2, lq, lk, 16))

@@ -248,3 +248,40 @@ def test_the_definition_refuses_a_later_key():
     x = np.ones((1, 3, 2))
     with pytest.raises(ValueError, match="log_decay: a later key is visible"):
         reference.attention(x, x, x, log_decay=np.zeros((1, 3)))
+
+
+@both_dtypes
+@pytest.mark.parametrize("lq", [3, 40])
+def test_the_first_step_is_in_no_sum(isa, dtype, lq):
+    rng = np.random.default_rng(9)
+    q, k, v = (x.astype(dtype) for x in qkv(rng, (), 2, lq, lq, 4))
+    steps = gates(rng, 2, lq).astype(dtype)
+    want = run(q, k, v, log_decay=steps, is_causal=True).out
+    steps[:, 0] = np.finfo(dtype).min
+    assert_bitwise(run(q, k, v, log_decay=steps, is_causal=True).out, want)
+
+
+@both_dtypes
+@pytest.mark.parametrize("lq", [5, 60])
+def test_gradients_of_a_document_know_no_other_one(isa, dtype, lq):
+    """Neither large numbers nor NaN of the second come to the steps of the first.
+
+    Sums are of float64, so numbers that are large there leave something.
+    """
+    rng = np.random.default_rng(10)
+    q, k, v = (x.astype(dtype) for x in qkv(rng, (), 1, 2 * lq, 2 * lq, 4))
+    ranges = np.array([[0, 0]] * lq + [[lq, 0]] * lq)
+    ranges[:, 1] = np.arange(2 * lq) + 1
+    keywords = {"log_decay": gates(rng, 1, 2 * lq).astype(dtype), "key_ranges": ranges}
+    grad_out = normal(rng, *q.shape).astype(dtype)
+    context, found = run(q, k, v, return_context=True, **keywords).context, []
+    for factor in (0, 1e8 if dtype == np.float32 else 1, np.nan):
+        grads = np.where(np.arange(2 * lq)[:, None] < lq, grad_out, factor * grad_out)
+        with np.errstate(all="ignore"):
+            got = context.backward(grads.astype(dtype), wrt=["log_decay"])
+        found.append(got.log_decay[0])
+    want, large, strange = found
+    assert large[lq + 1 :].all() and np.isfinite(large).all()
+    assert_close(large[:lq], want[:lq], "same_formula")
+    assert_bitwise(strange[:lq], want[:lq])
+    assert np.isnan(strange[lq + 1 :]).all()

@@ -87,14 +87,14 @@ def test_no_sink_is_none(isa, engine, dtype):
 @every_engine
 @both_dtypes
 def test_a_row_without_a_key(engine, dtype):
-    """out 0, weights 0, lse the sink, whose gradient is that of lse."""
+    """out 0 whatever its gradient is, weights 0, lse the sink, with lse's gradient."""
     inputs, settings = problem(engine)
     got = run(inputs, settings | {"key_lengths": 0}, dtype)
     assert (got.out == 0).all() and (got.weights == 0).all()
     sinks = np.broadcast_to(inputs["sinks"][:, None], got.lse.shape)
     assert_close(got.lse, sinks, "lse")
     grad_lse = np.ones_like(got.lse)
-    found = got.context.backward(np.ones_like(got.out), grad_lse=grad_lse)
+    found = got.context.backward(np.full_like(got.out, np.nan), grad_lse=grad_lse)
     assert_close(found.sinks, np.full(H, grad_lse[:, 0].size, float), "gradient")
     assert (found.query == 0).all() and (found.value == 0).all()
 

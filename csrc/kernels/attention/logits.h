@@ -49,11 +49,11 @@ cut_term(T x)
     return x < 0 ? -limit : limit;
 }
 
-/* s + x, and -inf where x is: it hides NaN and infinity too. */
+/* s + x, and -inf where either is: it hides NaN and infinity too. */
 RP_INLINE T
 add_or_hide(T s, T x)
 {
-    return x == -(T)INFINITY ? x : s + x;
+    return s == -(T)INFINITY || x == -(T)INFINITY ? -(T)INFINITY : s + x;
 }
 
 RP_INLINE void

@@ -271,7 +271,7 @@ sum_bias_run(const bias_t *bias, const rp_gradients *g, int64_t b, int64_t h, in
 RP_INLINE int
 sums_bias_runs(const rp_gradients *g)
 {
-    return g->grad_fire.data != NULL;
+    return g->grad_fire.data || g->grad_log_decay.data;
 }
 
 /* A tile of dS, row m at d + m * t->ld: by label into label_sums, unless that is NULL, and
@@ -291,23 +291,9 @@ sum_bias(const bias_t *bias, const rp_gradients *g, const queries_t *q, const ti
         if (g->grad_fire.data)
             sum_fire_row(&bias->fire, g, q->b, q->h, q->i0 + m, t->j0, t->columns, d,
                          sums);
+        if (g->grad_log_decay.data)
+            sum_decay_row(p, q->i0 + m, t->j0, t->keys, d, sums + fire_sums(g));
     }
-}
-
-/* Whether the next function is. */
-RP_INLINE int
-sums_bias_lines(const rp_gradients *g)
-{
-    return g->grad_log_decay.data != NULL;
-}
-
-/* A tile whose dS sums up to rows[m] by row and columns[n] by key, into the head's sums. */
-static void
-sum_bias_lines(const rp_gradients *g, const queries_t *q, const tile_t *t,
-               const T *rows, const T *columns, double *sums)
-{
-    if (g->grad_log_decay.data)
-        sum_decay_tile(&g->forward, q, t, rows, columns, sums + fire_sums(g));
 }
 
 /* The gradient of one head += its sums, in `parts`. */

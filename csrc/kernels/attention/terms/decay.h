@@ -1,6 +1,6 @@
 /* decay.h: log_decay, which is summed up along the way from a key to its query:
  *   decay_ij = sum of log_decay[t], t = j + 1 .. p_i     p_i = i + query_offset, t < rows
- *            = C(p_i) - C(j)                             C(s) = sum over t <= s
+ *            = C(p_i) - C(j)                             C(s) = sum over 0 < t <= s
  * and the way back. Keys after their query are hidden by whoever calls.
  *
  * C, in double, grows with the length, and T would round it, and so the decay of a near
@@ -90,7 +90,7 @@ sum_decay_unit(void *context, int64_t copy, int worker)
     const rp_array *steps = &p->log_decay.array;
     const char *at = rp_at(steps, copy / p->H, copy % p->H, 0);
     for (ptrdiff_t j = 0; j < d->length; j++, at += steps->row) {
-        sum += j < p->log_decay.rows ? *(const T *)at : 0;
+        sum += j > 0 && j < p->log_decay.rows ? *(const T *)at : 0;
         sum = sum > limit ? limit : sum < -limit ? -limit : sum;
         sums[j] = sum;
     }
@@ -178,11 +178,25 @@ decay_spread(const decay_t *d, int64_t b, int64_t h)
 /* ---- gradients ------------------------------------------------------------------- */
 
 /* Of one head, in double: sums of dS by key, then by query. They are the gradients of what
- * C(j) is taken from, and of what C(p_i) is. */
+ * C(j) is taken from, and of what C(p_i) is. Then the same for how many pairs have a dS that
+ * is not finite: those are in no sum, which they would spoil for all t before their key. */
 RP_INLINE int64_t
 decay_sums_count(const rp_attention *p)
 {
-    return p->Lk + p->Lq;
+    return 2 * (p->Lk + p->Lq);
+}
+
+/* Adds row i, d_row[n] = dS of the pair (i, j0 + n), where some are not finite. */
+static void
+sum_bad_decay_row(const rp_attention *p, int64_t i, int64_t j0, int count,
+                  const T *d_row, double *sums)
+{
+    double *bad = sums + p->Lk + p->Lq;
+    for (int n = 0; n < count; n++) {
+        int finite = d_row[n] - d_row[n] == 0;
+        (finite ? sums : bad)[j0 + n] += finite ? d_row[n] : 1;
+        (finite ? sums : bad)[p->Lk + i] += finite ? d_row[n] : 1;
+    }
 }
 
 /* Adds row i, d_row[n] = dS of the pair (i, j0 + n). */
@@ -191,31 +205,16 @@ sum_decay_row(const rp_attention *p, int64_t i, int64_t j0, int count, const T *
               double *sums)
 {
     double total = 0;
-    for (int n = 0; n < count; n++) {
-        sums[j0 + n] += d_row[n];
+#pragma omp simd reduction(+ : total)
+    for (int n = 0; n < count; n++)
         total += d_row[n];
+    if (total - total != 0) {
+        sum_bad_decay_row(p, i, j0, count, d_row, sums);
+        return;
     }
+    for (int n = 0; n < count; n++)
+        sums[j0 + n] += d_row[n];
     sums[p->Lk + i] += total;
-}
-
-/* Adds a tile whose dS sums up to rows[m] by row and to columns[n] by key, in T. Both are
- * rounded, and every t before the tile gets the difference of their totals, which should
- * be none: the first row has to make up for it. */
-static void
-sum_decay_tile(const rp_attention *p, const queries_t *q, const tile_t *t,
-               const T *rows, const T *columns, double *sums)
-{
-    double rest = 0, *of_rows = sums + p->Lk + q->i0;
-#pragma omp simd reduction(+ : rest)
-    for (int n = 0; n < t->keys; n++) {
-        sums[t->j0 + n] += columns[n];
-        rest += columns[n];
-    }
-    for (int m = 0; m < q->rows; m++) {
-        of_rows[m] += rows[m];
-        rest -= rows[m];
-    }
-    of_rows[0] += rest;
 }
 
 /* The gradient of one head += that of its sums, in `parts` that lie `step` apart:
@@ -225,17 +224,22 @@ add_decay_sums(const rp_gradients *g, int64_t b, int64_t h, const double *sums,
                int64_t parts, int64_t step)
 {
     const rp_attention *p = &g->forward;
-    double total = 0;
+    const double *bad = sums + p->Lk + p->Lq;
+    double total = 0, bad_pairs = 0;
     int64_t i = p->Lq - 1;
     for (int64_t t = p->log_decay.rows - 1; t > 0; t--) {
         double here = 0;
-        for (int64_t part = 0; t < p->Lk && part < parts; part++)
+        for (int64_t part = 0; t < p->Lk && part < parts; part++) {
             here -= sums[part * step + t];
+            bad_pairs -= bad[part * step + t];
+        }
         for (; i >= 0 && decay_position(p, b, i) >= t; i--)
-            for (int64_t part = 0; part < parts; part++)
+            for (int64_t part = 0; part < parts; part++) {
                 here += sums[part * step + p->Lk + i];
+                bad_pairs += bad[part * step + p->Lk + i];
+            }
         total += here;
-        *(T *)rp_at(&g->grad_log_decay, b, h, t) += (T)total;
+        *(T *)rp_at(&g->grad_log_decay, b, h, t) += bad_pairs > 0 ? (T)NAN : (T)total;
     }
 }
 

@@ -52,18 +52,32 @@ typedef struct {
     int64_t B, Lq, Dv;
 } sink_sum_t;
 
-/* grad_out . out - grad_lse of row (b, h, i) */
+/* grad_out . out - grad_lse of row (b, h, i). If it `saw` no key, its out is 0, whatever
+ * grad_out has there. */
 static double
-row_delta(const sink_sum_t *x, int64_t b, int64_t h, int64_t i)
+row_delta(const sink_sum_t *x, int64_t b, int64_t h, int64_t i, int saw)
 {
     const rp_array *grad = x->grad_out, *out = &x->results->out;
     double sum = 0;
-    if (grad->data)
+    if (grad->data && saw)
         sum = long_dot(rp_at(grad, b, h, i), grad->col, RP_KIND(grad),
                        rp_at(out, b, h, i), out->col, x->Dv);
     if (x->grad_lse->data)
         sum -= *(const T *)rp_at(x->grad_lse, b, h, i);
     return sum;
+}
+
+/* Whether keys changed a row of the softmax since its start, or have a part in its out. */
+static int
+saw_keys(const sink_sum_t *x, int64_t b, int64_t h, int64_t i, running_t start,
+         running_t row)
+{
+    const rp_array *out = &x->results->out;
+    const char *at = rp_at(out, b, h, i);
+    int saw = row.max != start.max || row.sum != start.sum;
+    for (int64_t n = 0; !saw && n < x->Dv; n++)
+        saw = *(const T *)(at + n * out->col) != 0;
+    return saw;
 }
 
 /* One head: one writer, and one order. A row of sum 0 counts for nothing. */
@@ -74,13 +88,15 @@ sum_sink_unit(void *context, int64_t h, int worker)
     double total = 0;
     (void)worker;
     for (int64_t b = 0; b < x->B && !rp_stopping(); b++) {
-        T sink = sink_of(x->sinks, b, h);
+        const running_t start = start_softmax(x->sinks, b, h);
         for (int64_t i = 0; i < x->Lq; i++) {
-            T max = *(const T *)rp_at(&x->results->row_max, b, h, i);
-            T sum = *(const T *)rp_at(&x->results->row_sum, b, h, i);
-            double share = sum == 0 ? 0 : sink_share(sink, max, 1 / (double)sum);
+            running_t row = {*(const T *)rp_at(&x->results->row_max, b, h, i),
+                             *(const T *)rp_at(&x->results->row_sum, b, h, i)};
+            double share =
+                row.sum == 0 ? 0 : sink_share(start.max, row.max, 1 / (double)row.sum);
             if (share != 0)
-                total -= share * row_delta(x, b, h, i);
+                total -=
+                    share * row_delta(x, b, h, i, saw_keys(x, b, h, i, start, row));
         }
     }
     *(T *)rp_at(x->grad, 0, h, 0) += (T)total;

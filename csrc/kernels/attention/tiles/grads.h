@@ -148,7 +148,7 @@ value_grads(const gradients_t *gp, const grad_scratch_t *w, const visit_t *x)
                     w->grad_value + row * width, width);
 }
 
-/* The bias of a pair, and sums of dS by offset, by key and by row that it is made of. */
+/* The bias of a pair, and sums of dS that it is made of. */
 static void
 bias_grads(const gradients_t *gp, grad_scratch_t *w, const visit_t *x)
 {
@@ -156,11 +156,6 @@ bias_grads(const gradients_t *gp, grad_scratch_t *w, const visit_t *x)
     T *sums = partial_of(gp, RP_GRAD_BIAS, x->index, x->chunk);
     if (!by_label && sums)
         sum_offsets(gp, w, x, w->offset_sums);
-    if (sums_bias_lines(gp->g)) {
-        column_totals(x->d, x->t.ld, x->q.rows, x->t.keys, w->tile_sums);
-        sum_bias_lines(gp->g, &x->q, &x->t, w->totals, w->tile_sums,
-                       bias_sums_of(gp, x->index, x->chunk));
-    }
     if ((sums && by_label) || sums_bias_runs(gp->g))
         sum_bias(&gp->plan.bias, gp->g, &x->q, &x->t, x->d, by_label ? sums : NULL,
                  bias_sums_of(gp, x->index, x->chunk));

@@ -54,7 +54,7 @@ lay_out_grad_scratch(const gradients_t *gp, arena_t *arena, grad_scratch_t *w)
     w->narrow_sums =
         take_numbers(arena, gp->narrow ? plan->p->Dp * (gp->chunk_keys + rows) : 0);
     w->value_sums = take_numbers(arena, by_row(value) ? rows * value->stride + MR : 0);
-    if (by_row(key) || by_row(value) || gp->correct_ends || sums_bias_lines(gp->g)) {
+    if (by_row(key) || by_row(value) || gp->correct_ends) {
         w->totals = take_numbers(arena, BQ);
         w->shares = take_numbers(arena, BQ);
     }
