@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +15,6 @@ from relpos._checks import (
     as_array,
     as_choice,
     as_flag,
-    as_floating,
     check_bytes,
     check_keywords,
     kind_of,
@@ -243,6 +242,7 @@ class LayerNorm(Plain):
     def _map(self, x: Array) -> tuple[Any, ...]:
         normed = x - x.mean(-1, keepdims=True)
         deviation = np.sqrt(_mean_product(normed, normed) + self.eps)
+        deviation[deviation == np.inf] = np.nan  # a number over it would seem to be 0
         normed /= deviation
         out = normed * self.weight.data
         out += self.bias.data
@@ -560,29 +560,11 @@ def _check_layer(name: str, layer: object) -> Any:
     return layer
 
 
-#: Layers, and the mark of the call of each.
-_Calls: TypeAlias = list[tuple[Any, object]]
-
-
-def _call(layer: Any, x: Any, keywords: dict[str, Any], calls: _Calls) -> Any:
-    """Call a layer, with those of the keywords that it takes; add it to `calls`."""
+def _call(layer: Any, x: Any, keywords: dict[str, Any]) -> Any:
+    """Call a layer, with those of the keywords that it takes."""
     if keywords.get("cache") is not None and "cache" not in layer.takes:
         check_alone(layer)
-    out = layer(x, **{n: k for n, k in keywords.items() if n in layer.takes})
-    calls.append((layer, layer._mark))
-    return out
-
-
-def _check_last(name: str, calls: _Calls) -> None:
-    """Raise where a layer was called again, and so has forgotten the call."""
-    for layer, mark in calls:
-        if layer._mark is not mark:
-            raise RuntimeError(
-                f"{name}.backward: its {type(layer).__name__} has been called again "
-                "since, and a layer remembers its last call only; expected a layer "
-                "for each use (they may share Parameters), and each call's backward "
-                "before the next call"
-            )
+    return layer(x, **{n: k for n, k in keywords.items() if n in layer.takes})
 
 
 def _dtype_of(*layers: Module) -> np.dtype[Any]:
@@ -658,13 +640,11 @@ class Sequential(Module):
         """
         check_keywords("Sequential", keywords, self.takes)
         result: Any = x
-        calls: _Calls = []
         for layer in self:
-            result = _call(layer, result, keywords, calls)
-        return self._remember(as_array("x", result), calls)
+            result = _call(layer, result, keywords)
+        return self._remember(as_array("x", result))
 
-    def _backward(self, grad: Array, calls: Any = ()) -> Any:
-        _check_last("Sequential", calls)
+    def _backward(self, grad: Array, *saved: Any) -> Any:
         for layer in reversed([*self]):
             grad = layer.backward(grad)
         return grad
@@ -762,11 +742,10 @@ class Residual(Module):
             The output of the layer has another shape than x.
         """
         check_keywords("Residual", keywords, self.takes)
-        array = as_floating("x", x)
-        calls: _Calls = []
+        array = as_input("x", x, self.dtype, "...")
         before = self.norm and self.pre_norm
-        normed = _call(self.norm, array, {}, calls) if before else array
-        branch = self.dropout(_call(self.layer, normed, keywords, calls))
+        normed = _call(self.norm, array, {}) if before else array
+        branch = self.dropout(_call(self.layer, normed, keywords))
         if branch.shape != array.shape[array.ndim - branch.ndim :]:
             raise ValueError(
                 f"x: got shape {array.shape}, of which the layer makes {branch.shape}; "
@@ -774,11 +753,10 @@ class Residual(Module):
             )
         out = array + branch
         if self.norm and not self.pre_norm:
-            out = _call(self.norm, out, {}, calls)
-        return self._remember(out, branch.ndim, calls)
+            out = _call(self.norm, out, {})
+        return self._remember(out, branch.ndim)
 
-    def _backward(self, grad: Array, ndim: Any, calls: Any = ()) -> Any:
-        _check_last("Residual", calls)
+    def _backward(self, grad: Array, ndim: Any, *saved: Any) -> Any:
         if self.norm and not self.pre_norm:
             grad = self.norm.backward(grad)
         first = tuple(range(grad.ndim - ndim))  # along which the branch was repeated

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from inspect import cleandoc
 from textwrap import indent
@@ -222,6 +223,8 @@ class Module:
     _settings: dict[str, object] | None = None
     _last_call: tuple[tuple[int, ...], tuple[Any, ...]] | None = None
     _mark: object = None  # of the last call alone
+    _calls: tuple[tuple[Module, object], ...] = ()  # in the last call: layers, marks
+    _is_repeated: bool = False  # whether each backward comes after a call of its own
     _went_back: bool = False  # whether the last call had its backward
 
     def __init_subclass__(cls, **keywords: Any) -> None:
@@ -459,6 +462,7 @@ class Module:
     def _remember(self, out: Array, *saved: Any) -> Array:
         """Keep `saved` for `backward` of this call; return `out`."""
         put(self, "_last_call", (out.shape, saved))
+        put(self, "_calls", tuple(_here.calls or ()))
         return out
 
     def _recall(self, grad_out: ArrayLike) -> tuple[Any, ...]:
@@ -469,12 +473,29 @@ class Module:
                 "or not since a call that raised; call it first, then pass the "
                 "gradient of what it returned"
             )
+        for layer, mark in self._calls:
+            if layer._mark is not mark:
+                raise RuntimeError(
+                    f"{type(self).__name__}.backward: its {type(layer).__name__} has "
+                    "been called again since, and a layer remembers its last call "
+                    "only; expected a layer for each use (they may share Parameters), "
+                    "and each call's backward before the next call"
+                )
         shape, saved = self._last_call
         grad = as_floating("grad_out", grad_out)
         wanted = f"{shape}, that of the layer's last output"
         check_shape("grad_out", grad, grad.shape == shape, wanted)
         put(self, "_went_back", True)
         return grad.astype(self.dtype, copy=False), *saved
+
+
+class _Thread(threading.local):
+    """The layers that a call of a layer has called so far, and their marks."""
+
+    calls: list[tuple[Module, object]] | None = None
+
+
+_here = _Thread()
 
 
 def _marked(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -485,7 +506,14 @@ def _marked(function: Callable[..., Any]) -> Callable[..., Any]:
         put(self, "_mark", object())
         if self._went_back or not self.training:  # the call before is freed, for good
             vars(self).update(_last_call=None, _went_back=False)
-        return function(self, *args, **keywords)
+        around, _here.calls = _here.calls, []
+        try:
+            out = function(self, *args, **keywords)
+        finally:
+            _here.calls = around
+        if around is not None and not self._is_repeated:
+            around.append((self, self._mark))
+        return out
 
     return call
 

@@ -353,8 +353,8 @@ class Adam(_Optimizer):
         change *= 1 - first
         mean += change
         square *= second
-        np.multiply(grad, grad, out=change)
-        change *= 1 - second
+        np.multiply(grad, 1 - second, out=change)  # grad * grad might overflow
+        change *= grad
         square += change
         bias = 1 - first ** self._steps[index], 1 - second ** self._steps[index]
         np.sqrt(square, out=change)

@@ -71,6 +71,7 @@ class Position(Module):
     (9, 8)
     """
 
+    _is_repeated = True
     #: The function of relpos that takes the keywords.
     _function: Callable[..., Any] = staticmethod(attention)
 

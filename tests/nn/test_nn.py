@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import pickle
 
 import layer_calls
@@ -222,11 +223,18 @@ class Own(nn.Module):
         return self.relu.backward(grad_out)
 
 
+def two_with_one_part():
+    layers = [nn.FeedForward(4, 5, rng=seed) for seed in (0, 1)]
+    layers[1].linear1 = layers[0].linear1
+    return layers
+
+
 RELU, OWN, NORM = nn.ReLU(), Own(), nn.LayerNorm(4)
 AGAIN = {
     "ReLU": chain(RELU, RELU),
     "Own": chain(OWN, nn.Residual(OWN)),
     "LayerNorm": nn.Residual(NORM, NORM),
+    "Linear": nn.Sequential(*two_with_one_part()),
     "GELU": nn.Residual(nn.Sequential(gelu := nn.GELU(), nn.Residual(gelu))),
 }
 
@@ -253,6 +261,41 @@ def test_a_layer_called_by_itself_forgets_the_call_of_the_model():
         model.backward(out)
     assert np.array_equal(copied.backward(out), want)
     assert np.array_equal(model.backward(model(x)), want)
+
+
+@pytest.mark.parametrize(
+    "part", ["attention", "attention.layer.out_proj", "feed_forward"]
+)
+def test_parts_of_two_blocks_are_not_shared_by_their_calls(part):
+    model = nn.Sequential(*(nn.TransformerLayer(4, 2, 5, rng=i) for i in (0, 1)))
+    *path, last = part.split(".")
+    first, second = (functools.reduce(getattr, path, block) for block in model)
+    setattr(second, last, getattr(first, last))
+    out = model(np.ones((2, 3, 4), "float32"))
+    with pytest.raises(RuntimeError, match="has been called again since"):
+        model.backward(out)
+    bias = nn.T5Bias(2, rng=0)  # which each attention asks again
+    model = nn.Sequential(*(nn.MultiheadAttention(4, 2, position=bias) for _ in "12"))
+    out = model(np.ones((2, 3, 4), "float32"))
+    assert model.backward(out).shape == out.shape
+
+
+def test_numbers_whose_squares_overflow():
+    parameter = nn.Parameter(np.ones(1, "float32"))
+    steps = nn.Adam([parameter], lr=0.25)
+    for grad, want in ((1e20, 0.75), (1.0, 0.58)):
+        parameter.grad = np.array([grad], "float32")
+        steps.step()
+        assert abs(parameter.data[0] - want) < 0.01
+    large = np.array([[1e20, -1e20, 0, 0], [1, -1, 0, 0]], "float32")
+    found = nn.LayerNorm(4)(large)
+    assert np.isnan(found[0]).all() and np.isfinite(found[1]).all()
+
+
+def test_a_residual_takes_no_wider_input():
+    layer = nn.Residual(nn.LearnedAPE(6, 4, rng=0))
+    with pytest.raises(TypeError, match=r"^x: got dtype float64; this layer computes"):
+        layer(np.ones((1, 3, 4)))
 
 
 def test_the_engine_s_matrix_product_is_what_linear_uses():
