@@ -242,7 +242,7 @@ class LayerNorm(Plain):
     def _map(self, x: Array) -> tuple[Any, ...]:
         normed = x - x.mean(-1, keepdims=True)
         deviation = np.sqrt(_mean_product(normed, normed) + self.eps)
-        deviation[deviation == np.inf] = np.nan  # a number over it would seem to be 0
+        deviation[deviation == np.inf] = np.nan  # any number over inf is 0
         normed /= deviation
         out = normed * self.weight.data
         out += self.bias.data

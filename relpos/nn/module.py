@@ -223,8 +223,8 @@ class Module:
     _settings: dict[str, object] | None = None
     _last_call: tuple[tuple[int, ...], tuple[Any, ...]] | None = None
     _mark: object = None  # of the last call alone
-    _calls: tuple[tuple[Module, object], ...] = ()  # in the last call: layers, marks
-    _is_repeated: bool = False  # whether each backward comes after a call of its own
+    _calls: tuple[tuple[Module, object], ...] = ()  # of layers in the last call
+    _is_repeated: bool = False  # whether it is called again before its gradient
     _went_back: bool = False  # whether the last call had its backward
 
     def __init_subclass__(cls, **keywords: Any) -> None:
@@ -421,7 +421,8 @@ class Module:
         Raises
         ------
         RuntimeError
-            The layer has not been called, or its class has no gradient of its own.
+            The layer has not been called, a layer that it called has been called again
+            since, or its class has no gradient of its own.
         TypeError
             `grad_out` is not floating.
         ValueError

@@ -124,6 +124,7 @@ def check_tensor(name: str, tensor: torch.Tensor) -> None:
 
 
 def check_dense(name: str, tensor: torch.Tensor) -> None:
+    """Raise for a sparse tensor, or one of another layout."""
     if tensor.layout != torch.strided:
         raise TypeError(
             f"{name}: got a tensor of layout {tensor.layout}; expected a dense one "

@@ -274,7 +274,10 @@ def test_parts_of_two_blocks_are_not_shared_by_their_calls(part):
     out = model(np.ones((2, 3, 4), "float32"))
     with pytest.raises(RuntimeError, match="has been called again since"):
         model.backward(out)
-    bias = nn.T5Bias(2, rng=0)  # which each attention asks again
+
+
+def test_attentions_share_a_position():
+    bias = nn.T5Bias(2, rng=0)  # called again before its gradient
     model = nn.Sequential(*(nn.MultiheadAttention(4, 2, position=bias) for _ in "12"))
     out = model(np.ones((2, 3, 4), "float32"))
     assert model.backward(out).shape == out.shape

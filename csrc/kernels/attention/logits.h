@@ -49,11 +49,18 @@ cut_term(T x)
     return x < 0 ? -limit : limit;
 }
 
-/* s + x, and -inf where either is: it hides NaN and infinity too. */
+/* s + x, and -inf where x is: it hides NaN and infinity too. */
 RP_INLINE T
 add_or_hide(T s, T x)
 {
-    return s == -(T)INFINITY || x == -(T)INFINITY ? -(T)INFINITY : s + x;
+    return x == -(T)INFINITY ? x : s + x;
+}
+
+/* The same after another bias, which may have hidden the pair from NaN and infinity in x. */
+RP_INLINE T
+add_unless_hidden(T s, T x)
+{
+    return s == -(T)INFINITY ? s : add_or_hide(s, x);
 }
 
 RP_INLINE void

@@ -75,7 +75,7 @@ bias_of_labels(const rp_attention *p, int64_t b, int64_t h, int64_t i, int64_t j
     T sum = bias_of_row(p, b, h, pair_row(p, 0, b, i, j, &p->rel_bias));
     for (int n = 1; n < p->labels.count; n++) {
         int64_t row = pair_row(p, n, b, i, j, &p->rel_bias);
-        sum = cut_term(add_or_hide(sum, bias_of_row(p, b, h, row)));
+        sum = cut_term(add_unless_hidden(sum, bias_of_row(p, b, h, row)));
     }
     return sum;
 }

@@ -285,7 +285,7 @@ add_fire_row(const fire_t *f, int64_t b, int64_t h, int64_t i, int64_t j0, int c
     T bias[RP_STRETCH_KEYS + VL];
     fill_fire_row(f, b, h, i, j0, count, bias);
     for (int n = 0; n < count; n++)
-        s[n] = add_or_hide(s[n], bias[n]);
+        s[n] = add_unless_hidden(s[n], bias[n]);
 }
 
 /* ---- gradients ------------------------------------------------------------------- */

@@ -4,9 +4,11 @@
 
 #include "../tiles/gradients.h"
 
-/* What a mask of one type, whose pairs lie `step` apart, does to logits of a row. */
+/* What a mask of one type, whose pairs lie `step` apart, does to logits of a row, after a
+ * bias or not. */
 RP_INLINE void
-add_mask_run(int type, const char *mask, ptrdiff_t step, int64_t count, T *s)
+add_mask_run(int type, const char *mask, ptrdiff_t step, int64_t count, int biased,
+             T *s)
 {
     if (type == RP_MASK_BOOL)
         for (int64_t n = 0; n < count; n++)
@@ -14,25 +16,26 @@ add_mask_run(int type, const char *mask, ptrdiff_t step, int64_t count, T *s)
     else if (type == RP_MASK_F32)
         for (int64_t n = 0; n < count; n++) {
             T x = log2_units(*(const float *)(mask + n * step));
-            s[n] = add_or_hide(s[n], x);
+            s[n] = biased ? add_unless_hidden(s[n], x) : add_or_hide(s[n], x);
         }
     else
         for (int64_t n = 0; n < count; n++) {
             T x = log2_units(*(const double *)(mask + n * step));
-            s[n] = add_or_hide(s[n], x);
+            s[n] = biased ? add_unless_hidden(s[n], x) : add_or_hide(s[n], x);
         }
 }
 
 /* What numbers of 16 bits do. */
 static void
-add_wide_mask(const rp_array *a, const char *mask, int64_t count, T *s)
+add_wide_mask(const rp_array *a, const char *mask, int64_t count, int biased, T *s)
 {
     enum { BLOCK = 64 };
     T numbers[BLOCK];
     for (int64_t n = 0; n < count; n += BLOCK) {
         int64_t some = RP_MIN(BLOCK, count - n);
         widen(numbers, mask + n * a->col, a->col, RP_KIND(a), some);
-        add_mask_run(RP_MASK_F32, (const char *)numbers, sizeof(T), some, s + n);
+        add_mask_run(RP_MASK_F32, (const char *)numbers, sizeof(T), some, biased,
+                     s + n);
     }
 }
 
@@ -43,15 +46,18 @@ add_mask(const rp_attention *p, int64_t b, int64_t h, int64_t i, int64_t j0,
 {
     const ptrdiff_t step = p->sight.mask.col;
     const int type = p->sight.mask_type;
+    const int biased = has_bias(p);
     if (type == RP_MASK_NONE || count <= 0)
         return;
     const char *mask = rp_at(&p->sight.mask, b, h, i) + j0 * step;
     if (RP_KIND(&p->sight.mask) != RP_OWN)
-        add_wide_mask(&p->sight.mask, mask, count, s);
+        add_wide_mask(&p->sight.mask, mask, count, biased, s);
     else if (type == RP_MASK_BOOL && step == 1)
-        add_mask_run(RP_MASK_BOOL, mask, 1, count, s);
+        add_mask_run(RP_MASK_BOOL, mask, 1, count, 0, s);
+    else if (biased)
+        add_mask_run(type, mask, step, count, 1, s);
     else
-        add_mask_run(type, mask, step, count, s);
+        add_mask_run(type, mask, step, count, 0, s);
 }
 
 static void
