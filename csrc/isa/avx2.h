@@ -16,6 +16,7 @@
 #define RP_ROWS_UNPACKED 10
 #define RP_ROWS_UNPACKED_LONG 12
 #define RP_SHORT_KEYS (4 * VL)
+#define RP_SHORT_ROWS 5
 /* Vectors of a line that 2 rows, 3, or 4 to 6 sum at a time. Of 2 they are more than registers
  * hold, but whole lines of 64 columns are read in order. */
 #define RP_STRIP_OF_2 8

@@ -15,7 +15,8 @@
 #define RP_MEMORY_AHEAD 1
 #define RP_ROWS_UNPACKED 12
 #define RP_ROWS_UNPACKED_LONG 16
-#define RP_SHORT_KEYS 0
+#define RP_SHORT_KEYS (4 * VL)
+#define RP_SHORT_ROWS 6
 #define RP_STRIP_OF_2 4
 #define RP_STRIP_OF_3 4
 #define RP_STRIP_OF_6 4

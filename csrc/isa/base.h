@@ -11,7 +11,8 @@
 #define RP_MEMORY_AHEAD 0
 #define RP_ROWS_UNPACKED 8      /* query rows that read keys where they lie, at most */
 #define RP_ROWS_UNPACKED_LONG 8 /* the same where a head has many keys */
-#define RP_SHORT_KEYS 0         /* keys that more than a few rows pack, at most */
+#define RP_SHORT_KEYS 0         /* keys that are packed for more than RP_SHORT_ROWS */
+#define RP_SHORT_ROWS 8
 #define RP_STRIP_OF_2 4
 #define RP_STRIP_OF_3 2
 #define RP_STRIP_OF_6 2

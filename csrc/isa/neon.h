@@ -16,6 +16,7 @@
 #define RP_ROWS_UNPACKED 8
 #define RP_ROWS_UNPACKED_LONG 8
 #define RP_SHORT_KEYS 0
+#define RP_SHORT_ROWS 8
 #define RP_STRIP_OF_2 4
 #define RP_STRIP_OF_3 4
 #define RP_STRIP_OF_6 4

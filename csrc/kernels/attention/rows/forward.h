@@ -196,7 +196,7 @@ few_queries(const rp_attention *p)
         bytes_of_head(p) < RP_LONG_HEAD ? RP_ROWS_UNPACKED : RP_ROWS_UNPACKED_LONG;
     const int tables =
         p->rel_key.array.data || p->rel_query.array.data || p->rel_value.array.data;
-    if (p->Lk <= RP_SHORT_KEYS && rows > RP_ROWS_OF_SHORT)
+    if (p->Lk <= RP_SHORT_KEYS && rows > RP_SHORT_ROWS)
         return 0;
     return p->Lq <= RP_FEW_QUERIES || (!tables && rows <= most);
 }

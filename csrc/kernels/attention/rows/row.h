@@ -16,7 +16,6 @@ enum {
     RP_PIECE_KEYS = RP_LINES_SUMMED, /* keys of a piece where rows share them */
     RP_LAST_CACHE = 1 << 25,         /* bytes that the last cache may hold */
     RP_LONG_HEAD = 1 << 22,          /* bytes of a head of which it holds eight */
-    RP_ROWS_OF_SHORT = 5,            /* rows that read RP_SHORT_KEYS keys, at most */
 };
 
 typedef struct {
