@@ -35,30 +35,31 @@ def test_ways_of_a_model_are_equal(name, work):
     for way in MODELS[name].ways[1:]:
         call = models.work_of(place, models.model_of(place, way))
         for _ in range(2):  # a token is taken out of the cache again
-            assert models.distance(call(), wanted, "float32", way) < 1e-3
+            assert models.distance(call(), wanted) < 1e-3
 
 
-def test_a_model_of_16_bits_is_near_that_of_float32():
+def test_a_model_of_16_bits_is_near_that_of_float64():
     short = Place("Llama", "token", 1, 24, "bfloat16")
-    wide = short._replace(dtype="float32")
+    wide = short._replace(dtype="float64")
     wanted = models.work_of(wide, models.model_of(wide, "eager"))()
     found = models.work_of(short, models.model_of(short, "registered"))()
     assert found[0].dtype is torch.bfloat16
-    assert 1e-4 < models.distance(found, wanted, "bfloat16", "") < 0.1
+    assert 1e-4 < models.distance(found, wanted) < 0.1
 
 
 @pytest.mark.parametrize("at", [0, 1])
 def test_wrong_logits_and_gradients_end_the_program(at):
     wanted = [torch.ones(3), torch.ones(4)]
     found = [x + 0.01 * (n == at) for n, x in enumerate(wanted)]
-    assert models.distance(wanted, wanted, "float32", "") == 0
-    with pytest.raises(SystemExit, match="mine: 1e-02 off"):
-        models.distance(found, wanted, "float32", "mine")
-    with pytest.raises(SystemExit, match="mine: 1 results for 2"):
-        models.distance(found[:1], wanted, "float32", "mine")
+    assert models.check_distance(wanted, wanted, 0, "") == 0
+    assert models.check_distance(found, wanted, 0.011, "") == pytest.approx(0.01)
+    with pytest.raises(SystemExit, match="mine: 1e-02 off, and 1e-03 is allowed"):
+        models.check_distance(found, wanted, 1e-3, "mine")
+    with pytest.raises(SystemExit, match="1 results for 2"):
+        models.check_distance(found[:1], wanted, 1e-3, "mine")
     found[at][0] = float("nan")
     with pytest.raises(SystemExit, match="mine: nan off"):
-        models.distance(found, wanted, "float32", "mine")
+        models.check_distance(found, wanted, 1e-3, "mine")
 
 
 def test_the_faster_of_the_others_is_compared_with():
