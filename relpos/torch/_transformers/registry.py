@@ -93,9 +93,9 @@ def attention_function(
     if hides and query_offset is None:
         query_offset = 0  # the mask that is not there counts from the first key
     settings: dict[str, Any] = {"attn_mask": attention_mask}
-    terms: Any = getattr(module, "position_terms", None)
+    terms: Any = getattr(type(module), "position_terms", None)
     if terms is not None:
-        settings.update(terms(position_bias))
+        settings.update(terms(module, position_bias))
     elif position_bias is not None:
         settings.update(_with_bias(position_bias, attention_mask, queries, keys))
     config: Any = getattr(module, "config", None)
@@ -143,7 +143,7 @@ def attend(
 
 
 def _check(keywords: dict[str, Any], mask: torch.Tensor | None) -> None:
-    given = {name for name, value in keywords.items() if value is not None}
+    given = {n for n in keywords.keys() - _WITHOUT_EFFECT if keywords[n] is not None}
     for name in sorted(given & _REFUSED):
         raise ValueError(
             f"{name}: got a {type(keywords[name]).__name__}; expected None (the "
@@ -156,7 +156,7 @@ def _check(keywords: dict[str, Any], mask: torch.Tensor | None) -> None:
             "them apart; expected position_ids that start again with each, of which "
             "the model makes the mask"
         )
-    for name in sorted(given - _REFUSED - _WITHOUT_EFFECT):
+    for name in sorted(given):
         warn(
             f"{name}: attention by relpos does not know this argument, and leaves it "
             "out"
