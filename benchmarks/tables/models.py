@@ -30,7 +30,7 @@ from benchmarks.timing import Plan, Row
 WIDTH, HEADS, DIM, TOKENS = 512, 8, 64, 1000
 TARGET = 1.02  # times the faster of the model's own ways, at most
 #: Distance of logits and gradients from float64 eager code, over the largest of them.
-#: A model may be so far, or twice as far as its own code in this dtype.
+#: A row may also have twice the distance of the model's own code in the same dtype.
 LIMITS = {"float32": 1e-3, "bfloat16": 0.1}
 #: Tokens that a decoder has written before the one that is timed.
 WRITTEN = 32
