@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import combinations, product
-from typing import Any, Concatenate, ParamSpec
+from typing import Any
 
 import numpy as np
 
@@ -247,20 +247,16 @@ def wider_window(attempt: Attempt, step: int) -> Attempt | None:
 
 # ---- the set of an argument ---------------------------------------------------------
 
-P = ParamSpec("P")
 #: A change of one set of an attempt; None where it does not apply.
 Reset = Callable[[Attempt, Array], Array | None]
-
-
-def resetting(
-    function: Callable[Concatenate[Attempt, Array, P], Array | None],
-) -> Callable[P, Reset]:
-    """Let a function of an attempt, a set and more take the rest first."""
-    return lambda *rest, **keywords: lambda x, own: function(x, own, *rest, **keywords)
+#: Words for changes of a set, with {} for its argument, and the new sets.
+Worded = Iterable[tuple[str, Array | None]]
 
 
 @variant
-def changed(attempt: Attempt, name: str, reset: Reset, words: str) -> Iterator[Attempt]:
+def changed(
+    attempt: Attempt, name: str, rule: Callable[[Attempt, Array], Worded]
+) -> Iterator[Attempt]:
     """Change the set of one argument, or of "all" together, where there are several."""
     sets = dict(attempt.sets)
     if name == "all" and len(sets) > 1:
@@ -268,24 +264,23 @@ def changed(attempt: Attempt, name: str, reset: Reset, words: str) -> Iterator[A
     own = sets.pop(name, None)
     if own is None or attempt.empty != "zero":
         return
-    found = reset(attempt, own)
-    if found is None or found.shape[-2:] != own.shape[-2:]:
-        return
-    pairs = common([*sets.values(), found])
-    same = bool((pairs == common(attempt.sets.values())).all())
-    detail = words.format(HIDING.get(name, "all that hides"))
-    yield from showing(attempt, [pairs], detail, *EMPTY[same:])
+    for words, found in rule(attempt, own):
+        if found is not None:
+            pairs = common([*sets.values(), found])
+            same = bool((pairs == common(attempt.sets.values())).all())
+            detail = words.format(HIDING.get(name, "all that hides"))
+            yield from showing(attempt, [pairs], detail, *EMPTY[same:])
 
 
 def of_each(reset: Reset, words: str, *names: str) -> list[Changes]:
-    """List the change of each argument's set.
+    """List the change of each argument's set, or of those of some arguments."""
 
-    In the words, {} is the argument. `names` are all if none is given.
-    """
-    return [changed(name, reset, words) for name in names or (*HIDING, "all")]
+    def rule(attempt: Attempt, own: Array) -> Worded:
+        return [(words, reset(attempt, own))]
+
+    return [changed(name, rule) for name in names or (*HIDING, "all")]
 
 
-@resetting
 def crossed(
     attempt: Attempt, x: Array, combine: Callable[[Array, Array], Array], of_keys: bool
 ) -> Array | None:
@@ -295,7 +290,6 @@ def crossed(
     return combine(x, np.swapaxes(x, -1, -2)) if fits else None
 
 
-@resetting
 def with_axis(
     attempt: Attempt, x: Array, axis: int, order: Callable[[Array], Array]
 ) -> Array | None:
@@ -307,7 +301,7 @@ def with_axis(
 
 def moved(axis: int, step: int) -> Reset:
     """Shift a set, whose first or last entries are repeated."""
-    return with_axis(axis, lambda at: np.clip(at - step, 0, at[-1]))
+    return partial(with_axis, axis=axis, order=lambda at: np.clip(at - step, 0, at[-1]))
 
 
 def rolled() -> Iterator[Changes]:
@@ -315,11 +309,10 @@ def rolled() -> Iterator[Changes]:
     sides = {-1: "keys, as where a memory is on the other side", -2: "queries"}
     for (axis, side), step in product(sides.items(), range(1, 17)):
         words = f"{{}} rolled by {step} {side}"
-        reset = with_axis(axis, partial(np.roll, shift=step))
+        reset = partial(with_axis, axis=axis, order=partial(np.roll, shift=step))
         yield from of_each(reset, words, "key_lengths", "key_ranges", "attn_mask")
 
 
-@resetting
 def joined(
     attempt: Attempt, x: Array, combine: Callable[[Array, Array], Array], step: int
 ) -> Array | None:
@@ -328,7 +321,6 @@ def joined(
     return None if other is None else combine(x, other)
 
 
-@resetting
 def reaching(attempt: Attempt, x: Array, towards: int) -> Array:
     """Show all keys on one side of the visible ones too, to the first or the last."""
     return np.logical_or.accumulate(x[..., ::towards], axis=-1)[..., ::towards]
@@ -349,7 +341,6 @@ def tiled(attempt: Attempt, x: Array) -> Array | None:
     return np.take(x[:, 0], order.reshape(len(x), -1), axis=0)
 
 
-@resetting
 def reduced(attempt: Attempt, x: Array, function: Callable[..., Array]) -> Array | None:
     """Use one set of keys for all items of the batch."""
     if x.ndim < 4 or len(x) < 2:
@@ -362,7 +353,8 @@ def ends_moved() -> Iterator[Changes]:
     ways = ("end", 1), ("end", -1), ("start", -1), ("start", 1)
     for (side, sign), n in product(ways, range(2, 9)):
         more = (side == "end") == (sign > 0)
-        reset = joined(np.logical_or if more else np.logical_and, sign * n)
+        combine = np.logical_or if more else np.logical_and
+        reset = partial(joined, combine=combine, step=sign * n)
         word = "more" if more else "fewer"
         words = f"{{}} with {n} keys {word} at the {side} of what is visible"
         yield from of_each(reset, words, "key_lengths", "key_ranges", "attn_mask")
@@ -375,23 +367,23 @@ RESETS: dict[str, tuple[Reset, str]] = {
         "{} inverted: keys that it hides are visible, and the others hidden",
     ),
     "visible_transposed": (
-        crossed(lambda keys, queries: queries, of_keys=False),
+        partial(crossed, combine=lambda keys, queries: queries, of_keys=False),
         "{} transposed",
     ),
     "visible_of_queries": (
-        crossed(lambda keys, queries: queries, of_keys=True),
+        partial(crossed, combine=lambda keys, queries: queries, of_keys=True),
         "{} applied to the queries, not to the keys",
     ),
     "visible_of_both": (
-        crossed(np.logical_and, of_keys=True),
+        partial(crossed, combine=np.logical_and, of_keys=True),
         "{} applied to the queries too, not to the keys alone",
     ),
     "visible_of_either": (
-        crossed(np.logical_or, of_keys=True),
+        partial(crossed, combine=np.logical_or, of_keys=True),
         "{} of keys or queries: a pair is hidden only where it hides both",
     ),
     "visible_as_equal": (
-        crossed(np.equal, of_keys=True),
+        partial(crossed, combine=np.equal, of_keys=True),
         "{} of keys equal to that of queries: padding sees padding, and not the rest",
     ),
     "visible_without_own": (
@@ -399,11 +391,11 @@ RESETS: dict[str, tuple[Reset, str]] = {
         "{} with the query's own key hidden too",
     ),
     "visible_reversed": (
-        with_axis(-1, np.flip),
+        partial(with_axis, axis=-1, order=np.flip),
         "{} on the other side: reversed along the keys",
     ),
     "visible_rows_reversed": (
-        with_axis(-2, np.flip),
+        partial(with_axis, axis=-2, order=np.flip),
         "{} reversed along the queries",
     ),
     "visible_one_later": (moved(-1, 1), "{} moved by one key towards the last"),
@@ -411,11 +403,11 @@ RESETS: dict[str, tuple[Reset, str]] = {
     "visible_rows_later": (moved(-2, 1), "{} of the query before"),
     "visible_rows_earlier": (moved(-2, -1), "{} of the query after"),
     "visible_end_later": (
-        joined(np.logical_or, 1),
+        partial(joined, combine=np.logical_or, step=1),
         "{} with one key more at the end of what is visible, as if it were counted in",
     ),
     "visible_end_earlier": (
-        joined(np.logical_and, -1),
+        partial(joined, combine=np.logical_and, step=-1),
         "{} with one key fewer at the end of what is visible",
     ),
     "visible_end_fewer": (
@@ -423,19 +415,19 @@ RESETS: dict[str, tuple[Reset, str]] = {
         "{} with one key fewer at the end of what is visible, the last key too",
     ),
     "visible_start_earlier": (
-        joined(np.logical_or, -1),
+        partial(joined, combine=np.logical_or, step=-1),
         "{} with one key more at the start of what is visible",
     ),
     "visible_start_later": (
-        joined(np.logical_and, 1),
+        partial(joined, combine=np.logical_and, step=1),
         "{} with one key fewer at the start of what is visible",
     ),
     "visible_to_first": (
-        reaching(-1),
+        partial(reaching, towards=-1),
         "{} without its start: all keys before the visible ones are visible too",
     ),
     "visible_to_last": (
-        reaching(1),
+        partial(reaching, towards=1),
         "{} without its end: all keys after the visible ones are visible too",
     ),
     "visible_with_first": (
@@ -453,19 +445,19 @@ RESETS: dict[str, tuple[Reset, str]] = {
         "one by one (repeat)",
     ),
     "visible_of_last_query": (
-        with_axis(-2, lambda at: at[-1:]),
+        partial(with_axis, axis=-2, order=lambda at: at[-1:]),
         "{} of the last query for all queries",
     ),
     "visible_of_first_query": (
-        with_axis(-2, lambda at: at[:1]),
+        partial(with_axis, axis=-2, order=lambda at: at[:1]),
         "{} of the first query for all queries",
     ),
     "visible_of_longest": (
-        reduced(np.any),
+        partial(reduced, function=np.any),
         "{} of all items of the batch together: a key that any item shows is visible",
     ),
     "visible_of_shortest": (
-        reduced(np.all),
+        partial(reduced, function=np.all),
         "{} of all items of the batch together: a key that any item hides is hidden",
     ),
 }
@@ -474,52 +466,8 @@ RESETS: dict[str, tuple[Reset, str]] = {
 # ---- windows -------------------------------------------------------------------------
 
 
-def _window(attempt: Attempt, sides: tuple[Any, Any], offset: Any = None) -> Array:
-    return np.asarray(allowed(distances(attempt, offset), window=sides))
-
-
-@resetting
-def beside(attempt: Attempt, x: Array, compare: Callable[[Array, int], Any]) -> Array:
-    return np.asarray(x & compare(distances(attempt), 0))
-
-
-@resetting
-def at_offset(attempt: Attempt, x: Array, end: bool, where: str) -> Array:
-    """Count positions from key 0, or from the last key, on both sides or on one."""
-    lq, lk = attempt.lengths
-    offset = np.asarray(lk - lq if end else 0)
-    left, right = attempt.get("window")
-    past = _window(attempt, (left, None), None if "future" in where else offset)
-    future = _window(attempt, (None, right), None if "past" in where else offset)
-    return past & future
-
-
-@resetting
-def in_blocks(
-    attempt: Attempt,
-    x: Array,
-    size: Callable[[int, int], int],
-    before: bool = False,
-    up_to_own: bool = False,
-) -> Array | None:
-    """Make blocks of keys of a window: that of the query, or with the one before."""
-    if (length := size(*(side or 0 for side in attempt.get("window")))) < 1:
-        return None
-    lq, lk = attempt.lengths
-    start = attempt.offset[..., None, None, None]
-    blocks = (np.arange(lq)[:, None] + start) // length - np.arange(lk) // length
-    seen = (blocks >= 0) & (blocks <= int(before))
-    return seen & (distances(attempt) <= 0) if up_to_own else seen
-
-
-@resetting
-def dilated(attempt: Attempt, x: Array, step: int, longer: bool) -> Array:
-    """Show every key of a step, in a window that is as many times as long or not."""
-    past, future = attempt.get("window")
-    factor = step if longer else 1
-    sides = (past and past * factor, future and future * factor)
-    every: Array = distances(attempt) % step == 0
-    return every & _window(attempt, sides)
+def _window(attempt: Attempt, sides: tuple[Any, Any]) -> Array:
+    return np.asarray(allowed(distances(attempt), window=sides))
 
 
 #: Other sides of a window that people mean, in words.
@@ -562,56 +510,76 @@ def _words_of_side(own: Any, side: Any, name: str) -> str:
     return f"{keys} {'more' if step > 0 else 'fewer'} in the {name}"
 
 
-def other_sides(attempt: Attempt) -> Iterator[Attempt | None]:
-    if (own := attempt.get("window")) is None:
-        return
-    for sides, meant in _sides(tuple(own)).items():
+def other_sides(attempt: Attempt, x: Array) -> Worded:
+    own = tuple(attempt.get("window"))
+    for sides, meant in _sides(own).items():
         names = zip(own, sides, ("past", "future"), strict=True)
         parts = [_words_of_side(a, b, name) for a, b, name in names if a != b]
-        words = f"{{}} with {' and '.join(parts)}{meant}: {sides}, not {tuple(own)}"
-        yield from changed("window", resized(sides), words)(attempt)
+        words = f"{{}} with {' and '.join(parts)}{meant}: {sides}, not {own}"
+        yield words, _window(attempt, sides)
 
 
-@resetting
-def resized(attempt: Attempt, x: Array, sides: tuple[Any, Any]) -> Array:
-    return _window(attempt, sides)
-
-
-#: Steps of a window with holes.
-DILATIONS = (2, 3, 4)
-_BLOCKS: dict[str, Callable[[int, int], int]] = {
-    "of as many keys as it has": lambda a, b: a + b + 1,
-    "of the length of its past": lambda a, b: a,
-    "of its past and the own key": lambda a, b: a + 1,
-}
-
-
-def windows() -> Iterator[Changes]:
-    yield other_sides
-    for side, compare in (("future", np.greater), ("past", np.less)):
-        text = f"{{}} with its {side} side alone, without the query's own key"
-        yield changed("window", beside(compare), text)
-    for end, words in (
-        (False, "from key 0, by its row, not by its offset"),
-        (True, "so that the last query is at the last key"),
+def other_ends(attempt: Attempt, x: Array) -> Worded:
+    """Show a side alone, or count sides from key 0 or from the last key."""
+    own, (left, right) = distances(attempt), attempt.get("window")
+    lq, lk = attempt.lengths
+    for side, seen in (("future", own > 0), ("past", own < 0)):
+        yield f"{{}} with its {side} side alone, without the query's own key", x & seen
+    for offset, where in (
+        (0, "from key 0, by its row, not by its offset"),
+        (lk - lq, "so that the last query is at the last key"),
     ):
-        for side in ("", " in the past", " in the future"):
-            text = f"{{}}{side} counted {words}"
-            yield changed("window", at_offset(end, side), text)
-    for words, size in _BLOCKS.items():
-        for before, more in ((False, ""), (True, " and the block before")):
-            text = f"{{}} as blocks {words}: each query sees its block{more}"
-            yield changed("window", in_blocks(size, before), text)
+        r = distances(attempt, np.asarray(offset))
+        for side, past, future in (
+            ("", r, r),
+            (" in the past", r, own),
+            (" in the future", own, r),
+        ):
+            seen = allowed(past, window=(left, None))
+            seen = seen & allowed(future, window=(None, right))
+            yield f"{{}}{side} counted {where}", seen
 
 
-def windows_with_holes() -> Iterator[Changes]:
-    for words, size in _BLOCKS.items():
-        text = f"{{}} as blocks {words}: each query sees its block, up to its own key"
-        yield changed("window", in_blocks(size, up_to_own=True), text)
-    for step in DILATIONS:
-        for longer, more in ((True, f"{step} times as long"), (False, "as long")):
-            text = f"{{}} with every key of distance {step} alone (dilated), {more}"
-            yield changed("window", dilated(step, longer), text)
+def _blocks(attempt: Attempt) -> Iterator[tuple[str, Array]]:
+    """Yield words for blocks of keys, and how many blocks before a query's each is."""
+    lq, lk = attempt.lengths
+    past, future = (side or 0 for side in attempt.get("window"))
+    at = np.arange(lq)[:, None] + attempt.offset[..., None, None, None]
+    for words, length in (
+        ("of as many keys as it has", past + future + 1),
+        ("of the length of its past", past),
+        ("of its past and the own key", past + 1),
+    ):
+        if length > 0:
+            before = at // length - np.arange(lk) // length
+            yield f"{{}} as blocks {words}: each query sees its block", before
+
+
+def in_blocks(attempt: Attempt, x: Array) -> Worded:
+    for words, before in _blocks(attempt):
+        yield words, before == 0
+        yield f"{words} and the block before", (before >= 0) & (before <= 1)
+
+
+def with_holes(attempt: Attempt, x: Array) -> Worded:
+    """Show blocks up to each query's own key, or every key of a step (dilated)."""
+    r, (past, future) = distances(attempt), attempt.get("window")
+    for words, before in _blocks(attempt):
+        yield f"{words}, up to its own key", (before == 0) & (r <= 0)
+    for step in (2, 3, 4):
+        for factor, more in ((step, f"{step} times as long"), (1, "as long")):
+            sides = (past and past * factor, future and future * factor)
+            seen = (r % step == 0) & _window(attempt, sides)
+            words = f"{{}} with every key of distance {step} alone (dilated), {more}"
+            yield words, seen
+
+
+def windows() -> list[Changes]:
+    return [changed("window", rule) for rule in (other_sides, other_ends, in_blocks)]
+
+
+def windows_with_holes() -> list[Changes]:
+    return [changed("window", with_holes)]
 
 
 #: Ways to combine what is up to a diagonal with what is not up to another, in words.
