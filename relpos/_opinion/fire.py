@@ -3,64 +3,59 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from relpos._attention.fire_network import Fire
-from relpos._checks import quiet
+from relpos._checks import Array, quiet
 from relpos._opinion.attempt import Attempt, relative_to
 
-Pair = tuple[Any, Any]
-#: Other numerators and denominators of the normalised distance, in words: of psi, c,
-#: distances d, positions i of queries, those from the threshold t on (far), positions j
-#: of keys, their number n, and t.
-NUMBERS: dict[str, Callable[[Any], Pair]] = {
-    "without the logarithm": lambda x: (x.c * x.d, x.c * x.far),
-    "without c in the logarithm": lambda x: (np.log(x.d + 1), np.log(x.far + 1)),
-    "without the threshold": lambda x: (x.psi(x.d), x.psi(x.i)),
-    "divided by that of the number of keys, not of the query's position": (
-        lambda x: (x.psi(x.d), x.psi(x.n))
-    ),
-    "divided by that of the key's position, not of the query's": (
-        lambda x: (x.psi(x.d), x.psi(np.maximum(x.j, x.t)))
-    ),
-    "divided by that of the key's position, without the threshold": (
-        lambda x: (x.psi(x.d), x.psi(x.j))
-    ),
-    "divided by the query's position, not by its logarithm": (
-        lambda x: (x.psi(x.d), x.far)
-    ),
-    "divided by that of the position from 1, not from 0": (
-        lambda x: (x.psi(x.d), x.psi(np.maximum(x.far, x.i + 1)))
-    ),
-    "divided by the threshold where it is larger than the logarithm, not than the "
-    "position": lambda x: (x.psi(x.d), np.maximum(x.psi(x.i), x.t)),
-    "divided by that of the position among the queries, without the offset": (
-        lambda x: (x.psi(x.d), x.psi(np.maximum(x.i - x.i[0], x.t)))
-    ),
-    "without the division": lambda x: (x.psi(x.d), None),
-}
-#: Other networks, in words: functions of the normalised distance and of the parameters.
-NETWORKS: dict[str, Callable[[Any, Fire], Any]] = {
-    "without its relu": lambda x, p: _network(x, p, np.asarray),
-    "without the bias of its first layer": (
-        lambda x, p: _network(x, p._replace(b1=np.zeros(1)))
-    ),
-    "without the bias of its second layer": (
-        lambda x, p: _network(x, p._replace(b2=np.zeros(1)))
-    ),
-    "with tanh, not relu": lambda x, p: _network(x, p, np.tanh),
-}
+
+def _distances(attempt: Attempt, p: Fire) -> dict[str, Any]:
+    """Return normalised distances by other rules, in words; "" is right."""
+    r, (lq, lk) = relative_to(attempt), attempt.lengths
+    i, j = attempt.offset + np.arange(lq)[:, None], np.arange(lk)
+    d, c, t = np.abs(r), abs(p.c), abs(p.threshold)
+    far, sign = np.maximum(i, t), -np.sign(r) if p.signed else 1.0
+
+    def psi(distance: Any) -> Any:
+        return np.log(c * distance + 1.0)
+
+    over = sign * psi(d)
+    divided_by = {
+        "": psi(far),
+        "without the threshold": psi(i),
+        "divided by that of the number of keys, not of the query's position": psi(lk),
+        "divided by that of the key's position, not of the query's": (
+            psi(np.maximum(j, t))
+        ),
+        "divided by that of the key's position, without the threshold": psi(j),
+        "divided by the query's position, not by its logarithm": far,
+        "divided by that of the position from 1, not from 0": (
+            psi(np.maximum(far, i + 1))
+        ),
+        "divided by the threshold where it is larger than the logarithm, not than the "
+        "position": np.maximum(psi(i), t),
+        "divided by that of the position among the queries, without the offset": (
+            psi(np.maximum(i - i[0], t))
+        ),
+    }
+    return {
+        "without the logarithm": sign * (c * d) / (c * far + p.eps),
+        "without c in the logarithm": sign * np.log(d + 1) / (np.log(far + 1) + p.eps),
+        **{words: over / (under + p.eps) for words, under in divided_by.items()},
+        "without the division": over,
+    }
 
 
-def _relu(x: Any) -> Any:
-    return np.maximum(x, 0.0)
+def _relu(x: Array) -> Array:
+    return np.asarray(np.maximum(x, 0.0))
 
 
-def _network(x: Any, p: Fire, activation: Callable[[Any], Any] = _relu) -> Any:
-    return activation(x * p.w1 + p.b1) @ p.w2.T + p.b2
+def _bias(x: Array, p: Fire, activation: Callable[[Array], Array] = _relu) -> Array:
+    """Return what the network makes of normalised distances."""
+    return np.moveaxis(activation(x[..., None] * p.w1 + p.b1) @ p.w2.T + p.b2, -1, -3)
 
 
 @quiet
@@ -68,27 +63,24 @@ def other_rules(attempt: Attempt) -> list[Attempt]:
     if attempt.fire is None or attempt.offset.ndim:
         return []
     p, own_bias = attempt.fire
-    r, (lq, lk) = relative_to(attempt), attempt.lengths
-    i, c, t = attempt.offset + np.arange(lq)[:, None], abs(p.c), abs(p.threshold)
-    x = SimpleNamespace(c=c, d=np.abs(r), i=i, j=np.arange(lk), n=lk, t=t)
-    x.far = np.maximum(i, t)
-    x.psi = lambda d: np.log(c * d + 1.0)
-    sign = -np.sign(r) if p.signed else 1.0
-
-    def number(rule: Callable[[Any], Pair]) -> Any:
-        over, under = rule(x)
-        return sign * over / (1.0 if under is None else under + p.eps)
-
-    right = number(lambda x: (x.psi(x.d), x.psi(x.far)))
-    made: list[tuple[str, Any, Any]] = [
-        (f"the normalised distance {words}", number(f), _network)
-        for words, f in NUMBERS.items()
+    distances = _distances(attempt, p)
+    x, nothing = distances.pop(""), np.zeros(1)
+    biases = {
+        f"the normalised distance {words}": _bias(other, p)
+        for words, other in distances.items()
+    } | {
+        "the network without its relu": _bias(x, p, np.asarray),
+        "the network without the bias of its first layer": (
+            _bias(x, p._replace(b1=nothing))
+        ),
+        "the network without the bias of its second layer": (
+            _bias(x, p._replace(b2=nothing))
+        ),
+        "the network with tanh, not relu": _bias(x, p, np.tanh),
+    }
+    mask = attempt.get("attn_mask") - own_bias
+    return [
+        attempt.told(words, attn_mask=mask + bias)
+        for words, bias in biases.items()
+        if np.isfinite(bias).all()
     ]
-    made += [(f"the network {words}", right, f) for words, f in NETWORKS.items()]
-    found = []
-    for words, distance, network in made:
-        bias = np.moveaxis(network(distance[..., None], p), -1, -3)
-        if np.isfinite(bias).all():
-            mask = attempt.get("attn_mask") - own_bias + bias
-            found.append(attempt.told(words, attn_mask=mask))
-    return found

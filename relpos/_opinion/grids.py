@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from itertools import product
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -11,33 +10,22 @@ from relpos._checks import Array
 from relpos._opinion.attempt import Attempt
 from relpos._opinion.tables import TABLES, axis_of
 
-#: Rules of the label of two cells of a grid (h, w), by their distances y and x, in
-#: words. The first one is right.
-RULES: dict[str, Callable[[Array, Array, int, int], Array]] = {
-    "": lambda y, x, h, w: (y + h - 1) * (2 * w - 1) + x + w - 1,
-    "rows of the grid times 2 h - 1, not 2 w - 1": (
-        lambda y, x, h, w: (y + h - 1) * (2 * h - 1) + x + w - 1
-    ),
-    "the axes of the grid exchanged": (
-        lambda y, x, h, w: (x + w - 1) * (2 * h - 1) + y + h - 1
-    ),
-    "vertical distances of the other sign": (
-        lambda y, x, h, w: (h - 1 - y) * (2 * w - 1) + x + w - 1
-    ),
-    "horizontal distances of the other sign": (
-        lambda y, x, h, w: (y + h - 1) * (2 * w - 1) + w - 1 - x
-    ),
-    "distances of the other sign": (
-        lambda y, x, h, w: (h - 1 - y) * (2 * w - 1) + w - 1 - x
-    ),
-    "distances without their sign": (
-        lambda y, x, h, w: (abs(y) + h - 1) * (2 * w - 1) + abs(x) + w - 1
-    ),
-    "distances that begin below 0, as negative indices": (
-        lambda y, x, h, w: y * (2 * w - 1) + x
-    ),
-    "rows of the grid without a factor": lambda y, x, h, w: y + h - 1 + x + w - 1,
-}
+
+def _labels_of(y: Array, x: Array, h: int, w: int) -> dict[str, Array]:
+    """Return labels of distances in a grid (h, w), in words; the first is right."""
+    down, right, row = y + h - 1, x + w - 1, 2 * w - 1
+    up, left = h - 1 - y, w - 1 - x
+    return {
+        "": down * row + right,
+        "rows of the grid times 2 h - 1, not 2 w - 1": down * (2 * h - 1) + right,
+        "the axes of the grid exchanged": right * (2 * h - 1) + down,
+        "vertical distances of the other sign": up * row + right,
+        "horizontal distances of the other sign": down * row + left,
+        "distances of the other sign": up * row + left,
+        "distances without their sign": (abs(y) + h - 1) * row + abs(x) + w - 1,
+        "distances that begin below 0, as negative indices": y * row + x,
+        "rows of the grid without a factor": down + right,
+    }
 
 
 def _apart(at: Array) -> Array:
@@ -70,13 +58,14 @@ def other_labels(attempt: Attempt) -> Iterator[Attempt]:
         h, w, sign, first = grid
         at = np.arange(h * w)
         orders = {"": divmod(at, w), ", counted by columns": divmod(at, h)[::-1]}
-        for (more, places), (words, rule) in product(orders.items(), RULES.items()):
+        for more, places in orders.items():
             y, x = (sign * _apart(place) for place in places)
-            new = labels.copy()
-            new[tokens:, tokens:] = (first + rule(y, x, h, w)) % rows
-            if not np.array_equal(new, labels):
-                by = f", by {words}" if words else ""
-                yield attempt.told(f"labels of cells{more}{by}", labels=new)
+            for words, of_cells in _labels_of(y, x, h, w).items():
+                new = labels.copy()
+                new[tokens:, tokens:] = (first + of_cells) % rows
+                if not np.array_equal(new, labels):
+                    by = f", by {words}" if words else ""
+                    yield attempt.told(f"labels of cells{more}{by}", labels=new)
         if tokens:
             new = labels.copy()
             new[0, 1:], new[1:, 0] = labels[1:, 0], labels[0, 1:]

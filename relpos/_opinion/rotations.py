@@ -154,32 +154,18 @@ def of_plan(rule: Callable[[Attempt, Plan, Sizes], Iterable[Attempt]]) -> Change
     return lambda x: rule(x, *_plan(x, x.rotary.options)) if x.rotary else ()
 
 
-def by_plans(rule: Callable[[Plan, Sizes], Iterable[tuple[Plan, Plan]]]) -> Changes:
-    """Make changes of a rule that yields the plans of queries and of keys."""
+def by_plan(rule: Rule, one_side: bool = False) -> Changes:
+    """Make changes of a rule, of queries and keys alike, or of each of them alone."""
 
     @of_plan
     def changes(attempt: Attempt, right: Plan, sizes: Sizes) -> Iterator[Attempt]:
-        for both in rule(right, sizes):
-            if all(map(_fits, both)) and not all(_same(plan, right) for plan in both):
-                yield turned(attempt, *both)
+        for plan in rule(right, sizes):
+            if _fits(plan) and not _same(plan, right):
+                alone = ((plan, right), (right, plan))
+                for both in alone if one_side else ((plan, plan),):
+                    yield turned(attempt, *both)
 
     return changes
-
-
-def by_plan(rule: Rule) -> Changes:
-    """Make changes of a rule that yields plans of queries and keys alike."""
-    return by_plans(lambda plan, sizes: ((x, x) for x in rule(plan, sizes)))
-
-
-def one_side(rule: Rule) -> Changes:
-    """Make changes of a rule, of queries alone and of keys alone."""
-
-    def sides(plan: Plan, sizes: Sizes) -> Iterator[tuple[Plan, Plan]]:
-        for x in rule(plan, sizes):
-            yield x, plan
-            yield plan, x
-
-    return by_plans(sides)
 
 
 def on_cached(rule: Rule) -> Changes:
@@ -291,30 +277,18 @@ def other_signs(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
         yield plan._replace(signs=(sign, sign))
 
 
-def _joined(one: Array, other: Array, alternate: bool) -> Array:
-    """Join the numbers of pairs one after the other, or in turns."""
-    if not alternate:
-        return np.concatenate([one, other], axis=-1)
-    return np.stack([one, other], axis=-1).reshape(*one.shape[:-1], -1)
-
-
-def _parted(x: Array, alternate: bool) -> tuple[Array, Array]:
-    """Part numbers that `_joined` has joined."""
-    half = x.shape[-1] // 2
-    return (x[..., ::2], x[..., 1::2]) if alternate else (x[..., :half], x[..., half:])
-
-
 def mixed_table(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
     """Read a table of sines and cosines as if they were joined in another way."""
 
-    def of_cos(cos: Array, sin: Array, alternate: bool) -> tuple[Array, Array]:
-        return _parted(_joined(cos, sin, alternate), not alternate)
+    def misread(*parts: Array, order: int, alternate: bool) -> tuple[Array, Array]:
+        table = np.stack(parts[::order], axis=-1 if alternate else -2)
+        read = table.reshape(*table.shape[:-2], *table.shape[:-3:-1])
+        one, other = np.moveaxis(read, -2 if alternate else -1, 0)[::order]
+        return one, other
 
-    def of_sin(cos: Array, sin: Array, alternate: bool) -> tuple[Array, Array]:
-        return of_cos(sin, cos, alternate)[::-1]
-
-    for rule, alternate in product((of_cos, of_sin), (True, False)):
-        yield plan._replace(taken=partial(rule, alternate=alternate))
+    for order, alternate in product((1, -1), (True, False)):
+        taken = partial(misread, order=order, alternate=alternate)
+        yield plan._replace(taken=taken)
     yield plan._replace(taken=lambda cos, sin: (sin, cos))
 
 
@@ -494,19 +468,19 @@ ROWS = {
     ),
     "rotary_sides_differ": (
         "queries and keys rotated by other pairs or signs than each other",
-        one_side(exchanged_pairs),
-        one_side(inverse),
+        by_plan(exchanged_pairs, one_side=True),
+        by_plan(inverse, one_side=True),
     ),
     "rotary_sign": (
         "the sign or the sine missing in the rotation of a pair (a, b), which is "
         "a cos - b sin and b cos + a sin",
         by_plan(other_signs),
-        one_side(other_signs),
+        by_plan(other_signs, one_side=True),
     ),
     "rotary_overwritten": (
         "the first column of a pair overwritten before the second is computed of it",
         by_plan(overwritten),
-        one_side(overwritten),
+        by_plan(overwritten, one_side=True),
     ),
     "rotary_joined_heads": (
         "rotation before the heads are split: frequencies and pairs of all columns "
@@ -572,7 +546,7 @@ ROWS = {
         "or its root",
         by_plan(magnitudes(0.5, -1.0)),
         by_plan(magnitude_of_one),
-        one_side(magnitudes(0.0, 2.0, -1.0)),
+        by_plan(magnitudes(0.0, 2.0, -1.0), one_side=True),
     ),
     "rotary_magnitude_other": ("another magnitude", any_magnitude),
     "rotary_magnitude_of_all": (
