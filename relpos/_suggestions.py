@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Callable, Collection, Iterable
 from functools import cache
+from textwrap import wrap
 from typing import Any, NoReturn
 
 from relpos._checks import as_choice, hinted
@@ -257,17 +258,13 @@ def table(public: Iterable[str]) -> str:
         done.update(own)
     heads |= {head: [*names] for head, names in rest}
     heads["results"] = [name for name in public if name[0] != "_" and name not in done]
-    width = max(map(len, heads))
-    edge = f"{'=' * width}  {'=' * (_WIDTH - width - 2)}"
-    lines = [edge]
+    width = max(map(len, heads)) + 2
+    edge = f"{'=' * (width - 2)}  {'=' * (_WIDTH - width)}"
+    lines = []
     for head, names in heads.items():
-        lines.append(f"{head:<{width}} ")
-        for name in names:
-            if len(lines[-1]) + len(name) > _WIDTH - 2:
-                lines.append(" " * (width + 1))
-            lines[-1] += f" {name},"
-        lines[-1] = lines[-1].rstrip(",")
-    return "\n".join([*lines, edge])
+        first, *more = wrap(", ".join(names), _WIDTH - width)
+        lines += [head.ljust(width) + first, *(" " * width + line for line in more)]
+    return "\n".join([edge, *lines, edge])
 
 
 # ---- the public names of a package ---------------------------------------------------

@@ -94,12 +94,6 @@ def ordered(attempt: Attempt, order: Array, *names: str) -> Attempt:
     return attempt.with_keywords(**new)
 
 
-def is_ordered(attempt: Attempt) -> bool:
-    """Return True if keys have positions, not only a mask that could be another."""
-    known = attempt.get("is_causal") or attempt.get("window") is not None
-    return bool(known or attempt.rotary is not None or tables_of(attempt))
-
-
 def memory_behind(attempt: Attempt) -> Attempt | None:
     split = attempt.cached
     return reordered(attempt, lambda x: np.roll(x, -split)) if split else None
@@ -107,7 +101,10 @@ def memory_behind(attempt: Attempt) -> Attempt | None:
 
 def reordered(attempt: Attempt, rule: Callable[[Array], Array]) -> Attempt | None:
     """Take keys and values in another order, where they have positions."""
-    if attempt.lengths[1] < 2 or not is_ordered(attempt):
+    # with a mask alone, another mask could be what differs
+    known = attempt.get("is_causal") or attempt.get("window") is not None
+    placed = known or attempt.rotary is not None or tables_of(attempt)
+    if attempt.lengths[1] < 2 or not placed:
         return None
     return ordered(attempt, rule(np.arange(attempt.lengths[1])), "key", "value")
 

@@ -348,16 +348,20 @@ def reduced(attempt: Attempt, x: Array, function: Callable[..., Array]) -> Array
     return np.broadcast_to(function(x, axis=0, keepdims=True), x.shape)
 
 
+def with_end(side: str, step: int) -> tuple[Reset, str]:
+    """Begin or end a set some keys earlier or later, in words."""
+    more = (side == "end") == (step > 0)
+    combine = np.logical_or if more else np.logical_and
+    keys = "one key" if abs(step) == 1 else f"{abs(step)} keys"
+    words = f"{keys} {'more' if more else 'fewer'} at the {side} of what is visible"
+    return partial(joined, combine=combine, step=step), f"{{}} with {words}"
+
+
 def ends_moved() -> Iterator[Changes]:
-    """Yield sets that begin or end some keys earlier or later."""
     ways = ("end", 1), ("end", -1), ("start", -1), ("start", 1)
     for (side, sign), n in product(ways, range(2, 9)):
-        more = (side == "end") == (sign > 0)
-        combine = np.logical_or if more else np.logical_and
-        reset = partial(joined, combine=combine, step=sign * n)
-        word = "more" if more else "fewer"
-        words = f"{{}} with {n} keys {word} at the {side} of what is visible"
-        yield from of_each(reset, words, "key_lengths", "key_ranges", "attn_mask")
+        names = ("key_lengths", "key_ranges", "attn_mask")
+        yield from of_each(*with_end(side, sign * n), *names)
 
 
 #: Changes of each set, in words with {} for its argument.
@@ -406,22 +410,13 @@ RESETS: dict[str, tuple[Reset, str]] = {
         partial(joined, combine=np.logical_or, step=1),
         "{} with one key more at the end of what is visible, as if it were counted in",
     ),
-    "visible_end_earlier": (
-        partial(joined, combine=np.logical_and, step=-1),
-        "{} with one key fewer at the end of what is visible",
-    ),
+    "visible_end_earlier": with_end("end", -1),
     "visible_end_fewer": (
         lambda attempt, x: x & np.pad(x[..., 1:], [*[(0, 0)] * (x.ndim - 1), (0, 1)]),
         "{} with one key fewer at the end of what is visible, the last key too",
     ),
-    "visible_start_earlier": (
-        partial(joined, combine=np.logical_or, step=-1),
-        "{} with one key more at the start of what is visible",
-    ),
-    "visible_start_later": (
-        partial(joined, combine=np.logical_and, step=1),
-        "{} with one key fewer at the start of what is visible",
-    ),
+    "visible_start_earlier": with_end("start", -1),
+    "visible_start_later": with_end("start", 1),
     "visible_to_first": (
         partial(reaching, towards=-1),
         "{} without its start: all keys before the visible ones are visible too",
@@ -582,10 +577,6 @@ def windows_with_holes() -> list[Changes]:
     return [changed("window", with_holes)]
 
 
-#: Ways to combine what is up to a diagonal with what is not up to another, in words.
-_OF_DIAGONALS = {"and": np.logical_and, "or": np.logical_or}
-
-
 def window_of_diagonals(attempt: Attempt) -> Iterator[Attempt]:
     if (own := attempt.get("window")) is None:
         return
@@ -593,9 +584,8 @@ def window_of_diagonals(attempt: Attempt) -> Iterator[Attempt]:
     near = {sign * (side or 0) + step for side in own for sign in (1, -1)
             for step in (-1, 0, 1)}  # fmt: skip
     r, diagonals = distances(attempt), sorted(near)
-    for (word, combine), last, first in product(
-        _OF_DIAGONALS.items(), diagonals, diagonals
-    ):
+    ways = (("and", np.logical_and), ("or", np.logical_or))
+    for (word, combine), last, first in product(ways, diagonals, diagonals):
         seen = combine(r <= last, r > first)
         detail = (
             f"the keys up to distance {last} {word} from distance {first + 1} on "
