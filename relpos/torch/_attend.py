@@ -156,9 +156,9 @@ class Attend(Reverse):
         setting.lse = True  # a result for each item, all of them tensors
         found = over_items(
             lambda operands: Attend.apply(setting, *operands),
-            *(setting.names, AXES, tensors, in_dims[1:], info.batch_size),
+            *(setting.names, tensors, in_dims[1:], info.batch_size),
         )
-        return tuple(found), (0,) * len(found)
+        return found, 0
 
 
 class AttendBackward(Reverse):
@@ -178,16 +178,12 @@ class AttendBackward(Reverse):
     ) -> Any:
         found = over_items(
             lambda given: AttendBackward.apply(setting, wanted, *given),
-            *(setting.names, AXES, tensors, in_dims[2:], info.batch_size, wanted),
+            *(setting.names, tensors, in_dims[2:], info.batch_size, wanted),
         )
-        return tuple(found), (0,) * len(found)
+        return found, 0
 
 
 # ---- operators -----------------------------------------------------------------------
-
-
-def _split(names: str) -> list[str]:
-    return names.partition(";")[0].split(",")
 
 
 def _rest(setting: Setting) -> list[Any]:
@@ -213,7 +209,7 @@ def _setting(names: str, rest: Sequence[Any]) -> Setting:
     present["window"] = left, right
     fire = dict(zip(_FIRE, rest[len(_CALL) : count], strict=True))
     return Setting(
-        (*_split(names),),
+        (*names.partition(";")[0].split(","),),
         present,
         fire if is_fire else None,
         {} if is_graph else None,
@@ -249,10 +245,6 @@ _attention_backward = torch.library.custom_op(
 )
 
 
-def _returns_weights(rest: Sequence[Any]) -> bool:
-    return bool(dict(zip(_CALL, rest, strict=False))["return_weights"])
-
-
 # ---- shapes ----------------------------------------------------------------------
 
 
@@ -260,7 +252,8 @@ def _returns_weights(rest: Sequence[Any]) -> bool:
 def _like_forward(
     operands: Sequence[Tensor], names: str, *rest: Any
 ) -> tuple[Tensor, ...]:
-    given = dict(zip(_split(names), operands, strict=True))
+    setting = _setting(names, rest)
+    given = dict(zip(setting.names, operands, strict=True))
     check_devices(given)
     batch = torch.broadcast_shapes(
         *(
@@ -274,7 +267,7 @@ def _like_forward(
     wide = any(x.dtype == torch.float64 for n, x in given.items() if n in TYPED)
     dtype = torch.float64 if wide else torch.float32
     shapes = (*rows, value.shape[-1]), rows, rows, rows
-    weights = (*rows, key.shape[-2]) if _returns_weights(rest) else (0,)
+    weights = (*rows, key.shape[-2]) if setting.values["return_weights"] else (0,)
     return tuple(query.new_empty(shape, dtype=dtype) for shape in (*shapes, weights))
 
 
@@ -291,12 +284,13 @@ def _like_backward(wanted: Sequence[bool], *args: Any) -> list[Tensor]:
 def _over_items(
     info: Any, in_dims: Any, operands: Sequence[Tensor], names: str, *rest: Any
 ) -> Any:
+    setting = _setting(names, rest)
     found = over_items(
         lambda operands: _attention([*operands], names, *rest),
-        *(_split(names), AXES, operands, in_dims[0], info.batch_size),
+        *(setting.names, operands, in_dims[0], info.batch_size),
     )
-    no_weights = found[4].dim() == 1 and not _returns_weights(rest)
-    return tuple(found), (0, 0, 0, 0, None if no_weights else 0)
+    no_weights = found[4].dim() == 1 and not setting.values["return_weights"]
+    return found, (0, 0, 0, 0, None if no_weights else 0)
 
 
 @_attention_backward.register_vmap
@@ -311,9 +305,9 @@ def _backward_over_items(
         lambda given: _attention_backward(
             wanted, *given[:count], [*given[count:]], names, *rest
         ),
-        *(_split(names), AXES, tensors, dims, info.batch_size, wanted),
+        *(_setting(names, rest).names, tensors, dims, info.batch_size, wanted),
     )
-    return found, [0] * len(found)
+    return found, 0
 
 
 # ---- derivatives -----------------------------------------------------------------
@@ -321,8 +315,9 @@ def _backward_over_items(
 
 def _keep(ctx: Any, inputs: Any, output: Any) -> None:
     operands, *ctx.rest = inputs
+    names, *rest = ctx.rest
     out, _, row_max, row_sum, weights = output
-    plain = () if _returns_weights(ctx.rest[1:]) else (weights,)
+    plain = () if _setting(names, rest).values["return_weights"] else (weights,)
     ctx.mark_non_differentiable(row_max, row_sum, *plain)
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(out, row_max, row_sum, *operands)

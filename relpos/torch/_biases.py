@@ -21,11 +21,6 @@ __all__ = ["alibi_bias", "alibi_slopes", "deberta_bucket", "fire_bias"]
 __all__ += ["grid_labels", "kerple_bias", "segment_ranges", "t5_bias", "t5_bucket"]
 
 
-def _by_offset(name: str) -> Any:
-    """Return the shape (..., H, 2 length - 1) where the operand `name` is (..., H)."""
-    return lambda values: (*values[name].shape, 2 * values["length"] - 1)
-
-
 @constant_result
 @twin(relpos.alibi_slopes, TENSORS)
 @in_tensor_words
@@ -61,10 +56,9 @@ def alibi_slopes(
 
 _ALIBI = TensorFunction(
     "alibi_bias",
-    "slopes",
-    "SymInt length",
+    "Tensor slopes, SymInt length",
     lambda slopes, length: relpos.alibi_bias(slopes, length),
-    _by_offset("slopes"),
+    lambda slopes, length: (*slopes.shape, 2 * length - 1),
     lambda grad, *_, **values: {"slopes": relpos.alibi_bias_backward(grad)},
     gradients="slopes",
     leads={"slopes": 1},
@@ -106,10 +100,9 @@ def alibi_bias(num_heads_or_slopes: int | Tensor, length: int) -> Tensor:
 
 _KERPLE = TensorFunction(
     "kerple_bias",
-    "r1 r2",
-    "SymInt length, str kind",
+    "Tensor r1, Tensor r2, SymInt length, str kind",
     relpos.kerple_bias,
-    _by_offset("r1"),
+    lambda r1, length, **_: (*r1.shape, 2 * length - 1),
     gradients_of(relpos.kerple_bias_backward, "length"),
     gradients="r1 r2",
     leads={"r1": 1, "r2": 0},
@@ -143,15 +136,16 @@ def kerple_bias(r1: Tensor, r2: Tensor, length: int, *, kind: str = "log") -> Te
     return _KERPLE(**locals())
 
 
-def _fire_shape(values: dict[str, Any]) -> tuple[int, ...]:
-    lq, lk = values["query_length"], values["key_length"]
-    return values["w2"].shape[0], lq, lq if lk is None else lk
+def _fire_shape(
+    w2: Tensor, query_length: int, key_length: int | None, **_: Any
+) -> tuple[int, ...]:
+    return w2.shape[0], query_length, query_length if key_length is None else key_length
 
 
 _FIRE = TensorFunction(
     "fire_bias",
-    " ".join(NAMES),
-    "SymInt query_length, SymInt? key_length, SymInt query_offset, bool signed, "
+    ", ".join(f"Tensor {name}" for name in NAMES)
+    + ", SymInt query_length, SymInt? key_length, SymInt query_offset, bool signed, "
     "float eps",
     relpos.fire_bias,
     _fire_shape,
@@ -212,10 +206,10 @@ def _t5_back(
 
 _T5 = TensorFunction(
     "t5_bias",
-    "weight",
-    "SymInt length, SymInt? num_buckets, bool bidirectional, SymInt max_distance",
+    "Tensor weight, SymInt length, SymInt? num_buckets, bool bidirectional, "
+    "SymInt max_distance",
     relpos.t5_bias,
-    lambda values: (values["weight"].shape[1], 2 * values["length"] - 1),
+    lambda weight, length, **_: (weight.shape[1], 2 * length - 1),
     _t5_back,
     gradients="weight",
 )
@@ -259,10 +253,9 @@ def _bucket(function: Any, settings: str) -> TensorFunction:
     """Return a function of relative positions as one of tensors."""
     return TensorFunction(
         function.__name__,
-        "relative_position",
-        settings,
+        f"Tensor relative_position, {settings}",
         function,
-        lambda values: values["relative_position"].shape,
+        lambda relative_position, **_: relative_position.shape,
         dtype=torch.int64,
         leads={"relative_position": 0},
     )
@@ -335,18 +328,19 @@ def deberta_bucket(
     return _DEBERTA_BUCKET(**locals())
 
 
-def _ranges_shape(values: dict[str, Any]) -> tuple[int, ...]:
-    queries, keys = values["query_segments"].shape, values["key_segments"]
-    if keys is None:
+def _ranges_shape(
+    query_segments: Tensor, key_segments: Tensor | None
+) -> tuple[int, ...]:
+    queries = query_segments.shape
+    if key_segments is None:
         return *queries, 2
-    batch = torch.broadcast_shapes(queries[:-1], keys.shape[:-1])
+    batch = torch.broadcast_shapes(queries[:-1], key_segments.shape[:-1])
     return *batch, queries[-1], 2
 
 
 _RANGES = TensorFunction(
     "segment_ranges",
-    "query_segments key_segments?",
-    "",
+    "Tensor query_segments, Tensor? key_segments",
     relpos.segment_ranges,
     _ranges_shape,
     dtype=torch.int64,

@@ -28,11 +28,10 @@ def _sinusoidal(*, dtype: torch.dtype, **values: Any) -> Any:
 
 _SINUSOIDAL = TensorFunction(
     "sinusoidal",
-    "positions inv_freq?",
-    "SymInt dim, float base, str layout, ScalarType dtype",
+    "Tensor positions, Tensor? inv_freq, SymInt dim, float base, str layout, "
+    "ScalarType dtype",
     _sinusoidal,
-    lambda values: (*values["positions"].shape, values["dim"]),
-    dtype=lambda values: values["dtype"],
+    lambda positions, dim, **_: (*positions.shape, dim),
     leads={"positions": 0},
 )
 
@@ -89,14 +88,9 @@ def _learned_back(
 
 _LEARNED = TensorFunction(
     "learned",
-    "table positions",
-    "",
+    "Tensor table, Tensor positions",
     relpos.learned,
-    lambda values: (
-        *values["table"].shape[:-2],
-        *values["positions"].shape,
-        values["table"].shape[-1],
-    ),
+    lambda table, positions: (*table.shape[:-2], *positions.shape, table.shape[-1]),
     _learned_back,
     gradients="table",
     leads={"table": 2},
@@ -135,10 +129,10 @@ def learned(table: Tensor, positions: int | Tensor) -> Tensor:
 
 _CONV = TensorFunction(
     "conv_encoding",
-    "x weight bias? mask?",
-    "SymInt[]? grid, bool is_causal",
+    "Tensor x, Tensor weight, Tensor? bias, Tensor? mask, SymInt[]? grid, "
+    "bool is_causal",
     relpos.conv_encoding,
-    lambda values: values["x"].shape,
+    lambda x, **_: x.shape,
     gradients_of(relpos.conv_encoding_backward),
     gradients="x weight bias",
     leads={"x": 2, "mask": 1},
@@ -192,10 +186,10 @@ def _rotate_back(grad: Any, wanted: list[str], **values: Any) -> Any:
 
 _ROTARY = TensorFunction(
     "apply_rotary",
-    "x positions? inv_freq? angles? magnitude?",
+    "Tensor x, Tensor? positions, Tensor? inv_freq, Tensor? angles, Tensor? magnitude, "
     "float base, bool interleaved, SymInt? rotary_dim, Scalar offset, bool inverse",
     relpos.apply_rotary,
-    lambda values: values["x"].shape,
+    lambda x, **_: x.shape,
     _rotate_back,
     gradients="x inv_freq angles",
     leads={"x": 2, "positions": 1, "angles": 0, "magnitude": 0},
@@ -298,10 +292,9 @@ def rotary_frequencies(
 
 _XPOS = TensorFunction(
     "xpos_magnitude",
-    "positions",
-    "SymInt dim, float scale_base, bool inverse",
+    "Tensor positions, SymInt dim, float scale_base, bool inverse",
     relpos.xpos_magnitude,
-    lambda values: (*values["positions"].shape, values["dim"] // 2),
+    lambda positions, dim, **_: (*positions.shape, dim // 2),
     dtype=torch.float64,
     leads={"positions": 0},
 )
@@ -341,10 +334,9 @@ def xpos_magnitude(
 
 _MROPE = TensorFunction(
     "mrope_angles",
-    "positions inv_freq",
-    "SymInt[] sections, bool interleaved",
+    "Tensor positions, Tensor inv_freq, SymInt[] sections, bool interleaved",
     relpos.mrope_angles,
-    lambda values: (*values["positions"].shape[1:], *values["inv_freq"].shape),
+    lambda positions, inv_freq, **_: (*positions.shape[1:], *inv_freq.shape),
     dtype=torch.float64,
 )
 
@@ -391,12 +383,11 @@ def mrope_angles(
 
 _AXIAL = TensorFunction(
     "axial_angles",
-    "coordinates inv_freq",
-    "",
+    "Tensor coordinates, Tensor inv_freq",
     relpos.axial_angles,
-    lambda values: (
-        *values["coordinates"].shape[:-1],
-        values["coordinates"].shape[-1] * values["inv_freq"].shape[0],
+    lambda coordinates, inv_freq: (
+        *coordinates.shape[:-1],
+        coordinates.shape[-1] * inv_freq.shape[0],
     ),
     dtype=torch.float64,
     leads={"coordinates": 2},

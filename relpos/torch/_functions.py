@@ -39,6 +39,7 @@ from relpos.torch._tracing import (
 )
 
 Values = dict[str, Any]
+_Tensors = tuple[Tensor, ...]
 
 
 class TensorFunction:
@@ -48,20 +49,19 @@ class TensorFunction:
     ----------
     name : str
         Of the function.
-    operands : str
-        Names of the tensors, in order; one that may be None ends in "?".
-    settings : str
-        The other arguments as in an operator's schema, "bool signed, float eps".
+    arguments : str
+        As in an operator's schema, "Tensor x, Tensor? mask, bool is_causal": first the
+        tensors, which are the operands, then the settings.
     forward : callable
         Called with arrays and settings, all by name; returns an array.
     shape : callable
-        Returns the shape of the result from a mapping of tensors and settings by name.
+        Called with tensors and settings, all by name; returns the result's shape.
     backward : callable, optional
         Called with the result's gradient, and what `forward` was; returns gradients by
         operand.
-    dtype : callable or torch.dtype, optional
-        Of the result, from the same mapping as `shape`, under autocast as well; default
-        that of `short`, or to which the operands that have gradients promote.
+    dtype : torch.dtype, optional
+        Of the result, under autocast as well. Default: a setting of this name, or the
+        dtype of `short`, or to which the operands that have gradients promote.
     leads : mapping, optional
         Operands that may have a leading axis, so that one call does what a loop over
         that axis does: operand -> axes that it lacks, compared with the first operand,
@@ -75,21 +75,21 @@ class TensorFunction:
     def __init__(
         self,
         name: str,
-        operands: str,
-        settings: str,
+        arguments: str,
         forward: Callable[..., Array],
-        shape: Callable[[Values], Sequence[int]],
+        shape: Callable[..., Sequence[int]],
         backward: Callable[..., Mapping[str, Any]] | None = None,
         *,
         gradients: str = "",
-        dtype: Callable[[Values], torch.dtype] | torch.dtype | None = None,
+        dtype: torch.dtype | None = None,
         leads: Mapping[str, int] | None = None,
         linear: str | None = None,
         short: str | None = None,
     ) -> None:
         self.name = name
-        self.operands = [part.rstrip("?") for part in operands.split()]
-        self.settings = [part.split()[-1] for part in settings.split(",") if part]
+        parts = [part.split() for part in arguments.split(", ")]
+        self.operands = [n for kind, n in parts if kind.startswith("Tensor")]
+        self.settings = [n for _, n in parts[len(self.operands) :]]
         self.forward, self.backward, self.shape = forward, backward, shape
         self.gradients = gradients.split()
         self.dtype = dtype
@@ -97,11 +97,7 @@ class TensorFunction:
         self.linear = -1 if linear is None else self.operands.index(linear)
         self.short = short
         self._typed = self.gradients if short is None else [short]
-        tensors = [
-            f"Tensor{'?' * part.endswith('?')} {part.rstrip('?')}"
-            for part in operands.split()
-        ]
-        self._define(", ".join([*tensors, *([settings] if settings else [])]))
+        self._define(arguments)
 
     def __call__(self, **values: Any) -> Tensor:
         """Return the result; every operand and setting is given by name.
@@ -122,7 +118,8 @@ class TensorFunction:
                 )
         for name in self.settings:
             values[name] = own_setting(name, values[name])
-        if self.dtype is not None or not torch.is_autocast_enabled("cpu"):
+        fixed = values.get("dtype", self.dtype)
+        if fixed is not None or not torch.is_autocast_enabled("cpu"):
             return self._call(values)
         plain = result_dtype(values[name] for name in self._typed)
         dtype = under_autocast(plain)
@@ -157,7 +154,9 @@ class TensorFunction:
     def like(self, *args: Any) -> Tensor:
         values = self.named(args)
         check_devices(values)
-        empty: Tensor = args[0].new_empty(self.shape(values), dtype=self._dtype(values))
+        empty: Tensor = args[0].new_empty(
+            self.shape(**values), dtype=self._dtype(values)
+        )
         return empty
 
     def run_backward(
@@ -185,32 +184,38 @@ class TensorFunction:
         return values | operands
 
     def _dtype(self, values: Values) -> torch.dtype:
-        if isinstance(self.dtype, torch.dtype):
-            return self.dtype
-        if self.dtype is not None:
-            return self.dtype(values)
+        fixed: torch.dtype | None = values.get("dtype", self.dtype)
+        if fixed is not None:
+            return fixed
         return result_dtype(values[name] for name in self._typed)
 
     # ---- derivatives ----------------------------------------------------------------
 
-    def keep(self, args: Sequence[Any], wanted: Sequence[bool]) -> list[Tensor | None]:
-        """Return the operands for the backward, None where it does not read one."""
-        kept = list(args[: len(self.operands)])
-        if [n for n, use in enumerate(wanted) if use] == [self.linear]:
+    def keep(self, ctx: Any, args: Sequence[Any], needed: Sequence[bool]) -> None:
+        """Keep the arguments for the backward, without an operand that it needs not."""
+        count = len(self.operands)
+        kept, ctx.settings = list(args[:count]), args[count:]
+        if [n for n, use in enumerate(needed[:count]) if use] == [self.linear]:
             kept[self.linear] = None
-        return kept
+        ctx.save_for_backward(*kept)
 
-    def kept_args(self, ctx: Any, grad: Tensor) -> list[Any]:
-        """Return what `keep` kept, with the result's gradient for a missing operand."""
+    def differentiate(
+        self,
+        ctx: Any,
+        needed: Sequence[bool],
+        grad: Tensor,
+        call: Callable[..., Sequence[Tensor]],
+    ) -> Any:
+        """Return gradients of all arguments by `call`, None where none is wanted.
+
+        The result's gradient is in the place of an operand that was not kept.
+        """
+        wanted = list(needed[: len(self.operands)])
         operands = list(ctx.saved_tensors)
         if self.linear >= 0 and operands[self.linear] is None:
             operands[self.linear] = grad
-        return [*operands, *ctx.settings]
-
-    def spread(self, found: Sequence[Tensor], wanted: Sequence[bool]) -> Any:
-        """Return gradients of all arguments, None where none is wanted."""
-        rest = iter(found)
-        gradients = [next(rest) if use else None for use in wanted]
+        found = iter(call(wanted, grad, *operands, *ctx.settings))
+        gradients = [next(found) if use else None for use in wanted]
         return *gradients, *(None for _ in self.settings)
 
     # ---- operators ------------------------------------------------------------------
@@ -242,26 +247,22 @@ class TensorFunction:
         return self.run(*args)
 
     def _op_context(self, ctx: Any, inputs: Any, output: Tensor) -> None:
-        count = len(self.operands)
-        ctx.settings = inputs[count:]
-        ctx.save_for_backward(*self.keep(inputs, ctx.needs_input_grad[:count]))
+        self.keep(ctx, inputs, ctx.needs_input_grad)
 
     def _op_gradients(self, ctx: Any, grad: Tensor) -> Any:
-        wanted = list(ctx.needs_input_grad[: len(self.operands)])
-        found = self._backward_op(wanted, grad, *self.kept_args(ctx, grad))
-        return self.spread(found, wanted)
+        needed = ctx.needs_input_grad
+        return self.differentiate(ctx, needed, grad, self._backward_op)
 
     def _op_refuse(self, ctx: Any, *grads: Any) -> NoReturn:
         raise no_double_backward(self.name)
 
     def _op_batch(self, info: Any, in_dims: Any, *args: Any) -> Any:
-        found = self.over_items(info, in_dims, args, lambda *a: [self._op(*a)])
-        return found[0], 0
+        (found,) = self.over_items(info, in_dims, args, lambda *a: [self._op(*a)])
+        return found, 0
 
     def _op_batch_back(self, info: Any, in_dims: Any, wanted: Any, *args: Any) -> Any:
         call = partial(self._backward_op, wanted)
-        found = self.over_items(info, in_dims[1:], args, call, wanted)
-        return found, [0] * len(found)
+        return self.over_items(info, in_dims[1:], args, call, wanted), 0
 
     def over_items(
         self,
@@ -270,7 +271,7 @@ class TensorFunction:
         args: Sequence[Any],
         call: Callable[..., Sequence[Tensor]],
         wanted: Sequence[bool] = (),
-    ) -> Sequence[Tensor]:
+    ) -> _Tensors:
         """Return the results of a `call` under `vmap`; with `wanted` it is a backward.
 
         The first of its arguments is the gradient then.
@@ -279,9 +280,8 @@ class TensorFunction:
         settings = args[count:]
         return over_items(
             lambda given: call(*given, *settings),
-            self.operands,
-            {name: -x if name != first else 0 for name, x in self.leads.items()},
-            *(args[:count], in_dims[:count], info.batch_size, wanted),
+            *(self.operands, args[:count], in_dims[:count], info.batch_size, wanted),
+            axes={name: -x if name != first else 0 for name, x in self.leads.items()},
             least={first: self.leads.get(first, 0)},
             repeated=True,
         )
@@ -321,25 +321,22 @@ class Apply(Reverse):
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
         function, *args = inputs
-        count = len(function.operands)
-        ctx.function, ctx.called, ctx.settings = function, function.name, args[count:]
-        wanted = ctx.needs_input_grad[1 : 1 + count]
-        ctx.save_for_backward(*function.keep(args, wanted))
+        ctx.function, ctx.called = function, function.name
+        function.keep(ctx, args, ctx.needs_input_grad[1:])
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
-        function = ctx.function
-        wanted = ctx.needs_input_grad[1 : 1 + len(function.operands)]
-        args = function.kept_args(ctx, grad)
-        found = apply(Gradients, function, wanted, grad, *args)
-        return None, *function.spread(found, wanted)
+        call = partial(apply, Gradients, ctx.function)
+        needed = ctx.needs_input_grad[1:]
+        return None, *ctx.function.differentiate(ctx, needed, grad, call)
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, function: TensorFunction, *args: Any) -> Any:
-        found = function.over_items(
-            *(info, in_dims[1:], args, lambda *a: [apply(Apply, function, *a)])
-        )
-        return found[0], 0
+        def call(*items: Any) -> list[Tensor]:
+            return [apply(Apply, function, *items)]
+
+        (found,) = function.over_items(info, in_dims[1:], args, call)
+        return found, 0
 
 
 class Gradients(Reverse):
@@ -356,8 +353,7 @@ class Gradients(Reverse):
     @staticmethod
     def vmap(info: Any, in_dims: Any, function: Any, wanted: Any, *args: Any) -> Any:
         call = partial(apply, Gradients, function, wanted)
-        found = tuple(function.over_items(info, in_dims[2:], args, call, wanted))
-        return found, (0,) * len(found)
+        return function.over_items(info, in_dims[2:], args, call, wanted), 0
 
 
 def gradients_of(
@@ -440,15 +436,15 @@ Dims = Sequence[int | None]
 def over_items(
     call: Callable[[Sequence[Any]], Sequence[Tensor]],
     names: Sequence[str],
-    axes: Mapping[str, int],
     tensors: Sequence[Any],
     dims: Dims,
     size: int,
     wanted: Sequence[bool] = (),
     *,
+    axes: Mapping[str, int] = AXES,
     least: Mapping[str, int] = LEAST,
     repeated: bool = False,
-) -> Sequence[Tensor]:
+) -> _Tensors:
     """Return results with a leading axis, of one call or of one for each item.
 
     Operands called `names` are the last of `tensors`; those before them have all batch
@@ -470,7 +466,7 @@ def over_items(
         if not size:
             raise ValueError("vmap: got no items; expected one or more of this call")
         items = [call(_item(tensors, dims, index)) for index in range(size)]
-        return [torch.stack(results) for results in zip(*items, strict=True)]
+        return tuple(torch.stack(results) for results in zip(*items, strict=True))
     led = [_moved(tensors[index], dims[index], size) for index in range(count)]
     for name, tensor, dim, _ in own:
         if name in used or (repeated and name in axes):
@@ -481,13 +477,14 @@ def over_items(
         led.append(tensor)
     found = call(led)
     if not wanted:
-        return found
+        return tuple(found)
     shapes = [
         tensor.shape if dim is None else tensor.movedim(dim, 0).shape[1:]
         for _, tensor, dim, want in own
         if want
     ]
-    return [x.reshape(size, *shape) for x, shape in zip(found, shapes, strict=True)]
+    pairs = zip(found, shapes, strict=True)
+    return tuple(x.reshape(size, *shape) for x, shape in pairs)
 
 
 def _moved(tensor: Tensor | None, dim: int | None, size: int) -> Tensor | None:
