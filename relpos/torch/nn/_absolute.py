@@ -12,7 +12,7 @@ import relpos.torch
 from relpos._checks import as_choice
 from relpos._encodings.absolute import MAX_DIM
 from relpos._twins import twin
-from relpos.nn._inputs import as_settings, as_size, check_length
+from relpos.nn._inputs import as_size, check_length
 from relpos.nn.absolute import OTHER_NAMES
 from relpos.torch._functions import check_tensors
 from relpos.torch._tensors import check_float_dtype, under_autocast
@@ -54,9 +54,7 @@ class LearnedAPE(Layer):
         device: Any = None,
         dtype: Any = None,
     ) -> None:
-        super().__init__()
-        as_settings(locals())
-        options: dict[str, Any] = {"device": device, "dtype": dtype}
+        _, options = self._set_up(locals())
         self.embedding = nn.Embedding(max_seq_len, embed_size, **options)
 
     @twin(relpos.nn.LearnedAPE.__call__, titles=("Raises",))
@@ -174,9 +172,8 @@ class DynamicPositionBias(Layer):
         device: Any = None,
         dtype: Any = None,
     ) -> None:
-        super().__init__()
-        self.log_distance = as_settings(locals()).log_distance
-        options: dict[str, Any] = {"device": device, "dtype": dtype}
+        given, options = self._set_up(locals())
+        self.log_distance: bool = given.log_distance
         hidden = [
             nn.Sequential(nn.Linear(dim if layer else 1, dim, **options), nn.SiLU())
             for layer in range(depth)
@@ -266,11 +263,10 @@ class ConvPositionEmbedding(Layer):
         device: Any = None,
         dtype: Any = None,
     ) -> None:
-        super().__init__()
-        given = as_settings(locals())
+        given, options = self._set_up(locals())
         self.groups: int = given.groups
         shape = given.embed_dim, given.embed_dim // self.groups, given.kernel_size
-        self.conv = _Convolution(shape, device, dtype)
+        self.conv = _Convolution(shape, **options)
 
     @twin(relpos.nn.ConvPositionEmbedding.__call__, titles=("Raises",))
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import relpos.nn
 import relpos.torch
 from relpos._twins import TENSORS, twin
-from relpos.nn._inputs import as_settings, check_length
+from relpos.nn._inputs import check_length
 from relpos.nn.transformer_xl import (
     check_pairs,
     check_queries,
@@ -28,6 +28,7 @@ from relpos.torch.nn._layer import (
     has_values,
     join_heads,
     layer_twin,
+    normal_parameter,
     some_rows,
     split_heads,
     xavier_parameter,
@@ -81,11 +82,9 @@ class ShawAttention(AttentionLayer):
         device: Any = None,
         dtype: Any = None,
     ) -> None:
-        super().__init__()
-        given = as_settings(locals())
+        given, options = self._set_up(locals())
         self.embed_dim, self.num_heads = given.embed_dim, given.num_heads
         self.dropout: float = given.dropout
-        options: dict[str, Any] = {"device": device, "dtype": dtype}
         self.q_proj, self.k_proj, self.v_proj, self.out_proj = (
             nn.Linear(embed_dim, embed_dim, **options) for _ in range(4)
         )
@@ -171,17 +170,14 @@ class RelativeGlobalAttention(AttentionLayer):
         device: Any = None,
         dtype: Any = None,
     ) -> None:
-        super().__init__()
-        given = as_settings(locals())
+        given, options = self._set_up(locals())
         self.d_model, self.num_heads = given.d_model, given.num_heads
         self.max_len: int = given.max_len
-        options: dict[str, Any] = {"device": device, "dtype": dtype}
         self.query, self.key, self.value = (
             nn.Linear(d_model, d_model, **options) for _ in range(3)
         )
         self.dropout = nn.Dropout(dropout)
-        start = torch.empty(max_len, d_model // num_heads, **options)
-        self.Er = nn.Parameter(start.normal_())
+        self.Er = normal_parameter((max_len, d_model // num_heads), 1.0, **options)
 
     @twin(relpos.nn.RelativeGlobalAttention.__call__, titles=("Raises",))
     def forward(self, x: Tensor) -> Tensor:
@@ -286,13 +282,11 @@ class RelPartialLearnableMultiHeadAttn(Layer):
         device: Any = None,
         dtype: Any = None,
     ) -> None:
-        super().__init__()
-        given = as_settings(settings_of(locals()))
+        given, options = self._set_up(settings_of(locals()))
         self.n_head, self.d_head = given.n_head, given.d_head
         self.d_model, self.dropatt = given.d_model, given.dropatt
         self.pre_lnorm, self.owns_biases = given.pre_lnorm, given.owns_biases
         inner = self.n_head * self.d_head
-        options: dict[str, Any] = {"device": device, "dtype": dtype}
         self.qkv_net = nn.Linear(d_model, 3 * inner, bias=False, **options)
         self.r_net = nn.Linear(d_model, inner, bias=False, **options)
         self.o_net = nn.Linear(inner, d_model, bias=False, **options)
@@ -300,8 +294,8 @@ class RelPartialLearnableMultiHeadAttn(Layer):
         self.drop = nn.Dropout(dropout)
         if self.owns_biases:
             shape = self.n_head, self.d_head  # small, as Hugging Face starts them
-            u, v = (torch.empty(shape, **options).normal_(0.0, 0.02) for _ in range(2))
-            self.r_w_bias, self.r_r_bias = nn.Parameter(u), nn.Parameter(v)
+            self.r_w_bias = normal_parameter(shape, 0.02, **options)
+            self.r_r_bias = normal_parameter(shape, 0.02, **options)
 
     def forward(self, w: Tensor, r: Tensor, *args: Any, **keywords: Any) -> Tensor:
         """Attend from the segment to memory and segment.
@@ -459,11 +453,9 @@ class ConformerRelPositionAttention(AttentionLayer):
         device: Any = None,
         dtype: Any = None,
     ) -> None:
-        super().__init__()
-        given = as_settings(locals())
+        given, options = self._set_up(locals())
         self.d_model, self.num_heads = given.d_model, given.num_heads
         self.dropout: float = given.dropout
-        options: dict[str, Any] = {"device": device, "dtype": dtype}
         self.linear_q, self.linear_k, self.linear_v, self.linear_out = (
             nn.Linear(d_model, d_model, **options) for _ in range(4)
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from relpos._checks import as_int as as_int_of_arrays
 from relpos._twins import twin
-from relpos.nn._inputs import check_shape as check_axes
+from relpos.nn._inputs import as_settings, check_shape as check_axes
 from relpos.torch._functions import check_tensors
 from relpos.torch._tensors import in_tensor_words
 
@@ -23,6 +24,11 @@ Module = TypeVar("Module", bound=type[torch.nn.Module])
 
 class Layer(torch.nn.Module):
     """Base of the modules, which take a state of arrays from `relpos.nn`, too."""
+
+    def _set_up(self, given: dict[str, Any]) -> tuple[SimpleNamespace, dict[str, Any]]:
+        """Return the settings of a constructor's arguments, and those of parameters."""
+        super().__init__()
+        return as_settings(given), {name: given[name] for name in ("device", "dtype")}
 
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, *args: Any
@@ -86,6 +92,13 @@ def split_heads(x: Tensor, num_heads: int) -> Tensor:
 def join_heads(x: Tensor) -> Tensor:
     """(..., H, L, D) -> (..., L, H * D), the opposite of `split_heads`."""
     return x.transpose(-2, -3).flatten(-2)
+
+
+def normal_parameter(
+    shape: tuple[int, ...], std: float, device: Any, dtype: Any
+) -> torch.nn.Parameter:
+    start = torch.empty(shape, device=device, dtype=dtype)
+    return torch.nn.Parameter(start.normal_(std=std))
 
 
 def xavier_parameter(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
@@ -26,6 +26,7 @@ from relpos.torch.nn._layer import (
     as_int,
     check_shape,
     join_heads,
+    normal_parameter,
     split_heads,
     xavier_parameter,
 )
@@ -420,10 +421,8 @@ def _merged(
     if not masks:
         return None
     if all(mask.dtype == torch.bool for mask in masks):
-        hidden = masks[0] if len(masks) == 1 else masks[0] | masks[1]
-        return ~hidden
-    added = [_added(mask, dtype) for mask in masks]
-    return added[0] if len(added) == 1 else added[0] + added[1]
+        return ~reduce(torch.logical_or, masks)
+    return reduce(torch.add, [_added(mask, dtype) for mask in masks])
 
 
 def _check_kind(name: str, mask: Any) -> None:
@@ -504,10 +503,6 @@ class Position:
         return x
 
 
-def _parameter(shape: tuple[int, ...], options: Options, std: float) -> nn.Parameter:
-    return nn.Parameter(torch.empty(shape, **options).normal_(std=std))
-
-
 # ---- none, and tables of vectors ----------------------------------------------------
 
 
@@ -533,7 +528,7 @@ class Music(Position):
 
     def start(self, module: Any, options: Options) -> None:
         rows = music_rows(module.sizes["max_len"], module.is_causal)
-        module.rel_key = _parameter((rows, module.head_dim), options, 1.0)
+        module.rel_key = normal_parameter((rows, module.head_dim), 1.0, **options)
 
     def arguments(self, module: Any, query: Tensor, key: Tensor, offset: int) -> Terms:
         first = 1 - module.sizes["max_len"]
@@ -546,8 +541,8 @@ class TransformerXL(Position):
 
     def start(self, module: Any, options: Options) -> None:
         shape = module.num_heads, module.head_dim
-        module.pos_bias_u = _parameter(shape, options, 0.02)
-        module.pos_bias_v = _parameter(shape, options, 0.02)
+        module.pos_bias_u = normal_parameter(shape, 0.02, **options)
+        module.pos_bias_v = normal_parameter(shape, 0.02, **options)
         width = module.embed_dim
         module.pos_proj = nn.Linear(width, width, bias=False, **options)
 
@@ -570,16 +565,17 @@ class TransformerXL(Position):
         }
 
 
+@lru_cache(maxsize=64)
+def _kept_buckets(recipe: Callable[..., Any], rows: int, **sizes: Any) -> Tensor:
+    """Return the buckets of a recipe for tables of so many rows."""
+    return without_modes(recipe(np.zeros((rows, 1)), **sizes)["buckets"])
+
+
 @constant_result
 def deberta_buckets(max_relative_position: int | None, num_buckets: int) -> Tensor:
     """Return the rows of DeBERTa's tables, the past first."""
-    return _from_deberta(max_relative_position, num_buckets)
-
-
-@lru_cache(maxsize=64)
-def _from_deberta(reach: int | None, span: int) -> Tensor:
-    recipe = recipes.deberta(np.zeros((2 * span, 1)), max_position=reach)
-    return without_modes(recipe["buckets"])
+    rows, reach = 2 * num_buckets, max_relative_position
+    return _kept_buckets(recipes.deberta, rows, max_position=reach)
 
 
 class DeBERTa(Position):
@@ -593,7 +589,7 @@ class DeBERTa(Position):
         if (reach := module.sizes["max_relative_position"]) is not None:
             as_int("max_relative_position", reach, span // 2 + 2, POSITION_LIMIT)
         shape = 2 * span, module.embed_dim
-        module.rel_embeddings = _parameter(shape, options, 0.02)
+        module.rel_embeddings = normal_parameter(shape, 0.02, **options)
         deberta_buckets(**module.sizes)  # says what else is wrong with the sizes
 
     def arguments(self, module: Any, query: Tensor, key: Tensor, offset: int) -> Terms:
@@ -627,24 +623,19 @@ def projections(module: Any) -> tuple[Any, Any]:
 @constant_result
 def t5_buckets(num_buckets: int, max_distance: int, bidirectional: bool) -> Tensor:
     """Return the rows of T5's weight, the past first."""
-    return _from_t5(num_buckets, max_distance, bidirectional)
-
-
-@lru_cache(maxsize=64)
-def _from_t5(num_buckets: int, max_distance: int, bidirectional: bool) -> Tensor:
-    recipe = recipes.t5(
-        np.zeros((num_buckets, 1)),
+    return _kept_buckets(
+        recipes.t5,
+        num_buckets,
         num_buckets=num_buckets,
         bidirectional=bidirectional,
         max_distance=max_distance,
     )
-    return without_modes(recipe["buckets"])
 
 
 class T5(Position):
     def start(self, module: Any, options: Options) -> None:
         shape = module.sizes["num_buckets"], module.num_heads
-        module.rel_bias = _parameter(shape, options, module.embed_dim**-0.5)
+        module.rel_bias = normal_parameter(shape, module.embed_dim**-0.5, **options)
         t5_buckets(**module.sizes)  # says what is wrong with the sizes
 
     def arguments(self, module: Any, query: Tensor, key: Tensor, offset: int) -> Terms:
