@@ -21,6 +21,7 @@ from relpos._checks import (
     as_flag,
     as_floating,
     as_real,
+    check_match,
     check_shape,
     quiet,
     rounded_twice,
@@ -41,8 +42,8 @@ class Fire(NamedTuple):
     b1: Array  # (W,)
     w2: Array  # (H, W)
     b2: Array  # (H,)
-    c: float
-    threshold: float
+    c: Array  # ()
+    threshold: Array  # ()
     signed: bool
     eps: float
     first_key: int = 0  # where the keys begin, if they are a block of a sequence
@@ -67,19 +68,11 @@ def as_fire(given: Mapping[str, Any]) -> Fire:
     added = as_real("eps", given["eps"])
     if added < 0:
         raise ValueError(f"eps: got {added}; expected 0 or more")
-    exact = {name: np.array(x, np.float64) for name, x in inputs.items()}
-    return Fire(
-        inputs,
-        frozenset(n for n, x in parameters.items() if type(x) in (int, float)),
-        exact["w1"].reshape(-1),
-        exact["b1"],
-        exact["w2"],
-        exact["b2"],
-        float(exact["c"]),
-        float(exact["threshold"]),
-        as_flag("signed", given["signed"]),
-        added,
-    )
+    weak = frozenset(n for n, x in parameters.items() if type(x) in (int, float))
+    exact: Any = {name: np.array(x, np.float64) for name, x in inputs.items()}
+    exact["w1"] = exact["w1"].reshape(-1)
+    signed = as_flag("signed", given["signed"])
+    return Fire(inputs, weak, **exact, signed=signed, eps=added)
 
 
 @quiet
@@ -106,15 +99,13 @@ def _number(name: str, value: object) -> Array:
 
 
 def _check_shapes(inputs: dict[str, Array]) -> None:
-    w1, b1, w2, b2 = (inputs[name].shape for name in NAMES[:4])
-    if len(w1) not in (1, 2) or w1[1:] not in ((), (1,)):
-        raise ValueError(f"w1: got shape {w1}; expected (W,) or (W, 1)")
-    if b1 != w1[:1]:
-        raise ValueError(f"b1: shape {b1} does not match w1's; expected ({w1[0]},)")
+    w1, w2 = inputs["w1"].shape, inputs["w2"].shape
+    fits = w1 and w1[1:] in ((), (1,))
+    check_shape("w1", inputs["w1"], fits, "(W,) or (W, 1)")
+    check_match("b1", inputs["b1"], "w1", w1[:1])
     if len(w2) != 2 or w2[1] != w1[0]:
         raise ValueError(f"w2: shape {w2} does not match w1's; expected (H, {w1[0]})")
-    if b2 != w2[:1]:
-        raise ValueError(f"b2: shape {b2} does not match w2's; expected ({w2[0]},)")
+    check_match("b2", inputs["b2"], "w2", w2[:1])
 
 
 # ---- the scalar x: a factor of the offset and one of the query ----------------------
