@@ -21,7 +21,6 @@ from relpos._checks import (
     kind_of,
     native,
     new_array,
-    quiet,
     rounded_twice,
     singles,
 )
@@ -34,8 +33,6 @@ __all__ = ["AttentionContext", "AttentionGradients", "FireAttentionGradients"]
 
 #: The operands that have a gradient.
 WITH_GRADIENT = {name: row for name, row in OPERANDS.items() if row.has_gradient}
-#: The kernel's names of their gradients.
-_GRADIENTS = {name: f"grad_{name}" for name in WITH_GRADIENT}
 
 if TYPE_CHECKING:
     from typing import Self
@@ -341,7 +338,7 @@ def gradients_of(
         operands = {**problem.operands, **given, **bias, **saved._asdict()}
         operands["row_sum"] = _live_sums(saved.row_sum, given)
         operands["num_threads"] = threads
-        operands |= {_GRADIENTS[name]: total for name, total in sums.items()}
+        operands |= {f"grad_{name}": total for name, total in sums.items()}
         kernels().attention_backward(operands)
         del operands  # each sum goes as soon as it is rounded
     found = {name: _deliver(name, sums.pop(name), problem) for name in tables}
@@ -359,12 +356,15 @@ def check_gradients(
         raise ValueError(
             "grad_out: None, and so is grad_lse; expected at least one of the two"
         )
-    given, dtype = {}, problem.dtype
-    if grad_out is not None:
-        given["grad_out"] = _as_gradient_of(saved.out, "out", grad_out, dtype)
-    if grad_lse is not None:
-        # row_max is of the shape and dtype of lse
-        given["grad_lse"] = _as_gradient_of(saved.row_max, "lse", grad_lse, dtype)
+    given: dict[str, Array] = {}
+    # row_max is of the shape and dtype of lse
+    shapes = {"out": saved.out.shape, "lse": saved.row_max.shape}
+    for of, value in zip(shapes, (grad_out, grad_lse), strict=True):
+        if value is not None:
+            name = f"grad_{of}"
+            gradient = as_floating(name, value)
+            check_match(name, gradient, of, shapes[of])
+            given[name] = as_read(name, gradient, problem.dtype)
     return given
 
 
@@ -418,15 +418,6 @@ def names_of(
     return list(dict.fromkeys(names))
 
 
-def _as_gradient_of(
-    result: Array, name: str, value: object, dtype: np.dtype[Any]
-) -> Array:
-    """Check a gradient with respect to `result` and take it to the kernel's dtype."""
-    gradient = as_floating(f"grad_{name}", value)
-    check_match(f"grad_{name}", gradient, name, result.shape)
-    return as_read(f"grad_{name}", gradient, dtype)
-
-
 def as_read(name: str, array: Array, dtype: np.dtype[Any]) -> Array:
     """Return what a backward is given as the kernels read it, some of it in 16 bits."""
     is_read = array.itemsize == 2 and name in READ_SHORT and dtype.char == "f"
@@ -445,7 +436,7 @@ def _buffer(name: str, problem: Problem) -> Array:
         repeats = math.prod(own[: -row.axes]) == 1
         shape = own if repeats else (*batch, *own[-row.axes :])
     elif not row.is_written or shape[: -row.axes] != batch:
-        shape = (*batch, *row.core(problem.sizes))
+        shape = (*batch, *map(problem.sizes.length, row.letters))
     written, sizes = row.is_written and "indptr" not in problem.operands, problem.sizes
     make = empty if written and sizes.H and sizes.Lq and sizes.Lk else zeros
     given, dtype = problem.inputs[name], problem.dtype
@@ -468,26 +459,22 @@ def _aligned_shape(name: str, problem: Problem) -> tuple[int, ...]:
 
 
 def _deliver(name: str, total: Array, problem: Problem) -> Array:
-    """Give a gradient the shape and dtype of its input."""
+    """Give a gradient the shape and dtype of its input.
+
+    It is summed over axes on which the input was broadcast, and over relative positions
+    that have one row.
+    """
     given, gathered = problem.inputs[name], problem.placement.rows.get(name)
     dtype = given.dtype.newbyteorder("=")
     if gathered is None and (total.size, total.dtype) == (given.size, dtype):
         return total.reshape(given.shape)  # the usual case
-    return _summed(name, total, problem)
-
-
-@quiet
-def _summed(name: str, total: Array, problem: Problem) -> Array:
-    """Sum a gradient over broadcast axes, and over what was gathered from one row."""
-    given, gathered = problem.inputs[name], problem.placement.rows.get(name)
-    own = _aligned_shape(name, problem)
-    pairs = zip(own, total.shape, strict=True)
+    pairs = zip(_aligned_shape(name, problem), total.shape, strict=True)
     repeated = tuple(axis for axis, (size, full) in enumerate(pairs) if size != full)
-    if repeated:
-        total = total.sum(axis=repeated, dtype=np.float64, keepdims=True)
-    if gathered is not None:
-        table = TABLES[name]
-        columns = total if table.axes == 3 else total[..., None]
-        total = fold_rows(columns, gathered, table.rows(given))
-    gradient = rounded_twice(total, given.dtype.newbyteorder("="))
-    return gradient.reshape(given.shape)
+    with np.errstate(all="ignore"):
+        if repeated:
+            total = total.sum(axis=repeated, dtype=np.float64, keepdims=True)
+        if gathered is not None:
+            table = TABLES[name]
+            columns = total if table.axes == 3 else total[..., None]
+            total = fold_rows(columns, gathered, table.rows(given))
+        return rounded_twice(total, dtype).reshape(given.shape)

@@ -51,7 +51,7 @@ class Sizes(NamedTuple):
         """Name what rel_key is dotted with."""
         return "position_query" if self.own else "query"
 
-    def length(self, letter: str, own: int) -> int:
+    def length(self, letter: str, own: int = 0) -> int:
         """Return the length of a letter; other letters are of one operand alone."""
         return self[_PLACES[letter]] if letter in _PLACES else own
 
@@ -67,7 +67,6 @@ class Operand:
     that the argument does not have. csrc/python/operands.c has the same letters.
     """
 
-    is_required = False
     has_gradient = True
     is_shared = False  # by heads or batch items: the kernel sums its gradient
     is_written = False  # its gradient, whatever was there; without pairs it is left
@@ -79,26 +78,22 @@ class Operand:
         self.letters = letters
         self.shown = shown  # its shape as messages print it
         self.axes = len(letters) - letters.count("1")
-        added = letters[letters.find("1") :] if "1" in letters else ""
-        self._view = tuple(None if letter == "1" else slice(None) for letter in added)
         self.row_axis = 1 - self.axes
         self.read = partial(self.kind, name)  # faster than a method
 
     def wrong(self, array: Array, sizes: Sizes, letter: str) -> str:
         """Say what is wrong with a shape: its axes, or the length of a letter."""
-        return f"shape {array.shape} has {array.ndim} axes; expected {self.shown}"
+        said = self.misfit(array.shape, sizes, letter)
+        said = said or f"has {array.ndim} axes; expected {self.shown}"
+        return f"shape {array.shape} {said}"
+
+    def misfit(self, shape: tuple[int, ...], sizes: Sizes, letter: str) -> str:
+        """Say what a shape does not match; "" if the number of its axes is wrong."""
+        return ""
 
     def dtype(self, array: Array) -> np.dtype[Any]:
         """Return the dtype in which the kernel takes what does not promote."""
         return array.dtype.newbyteorder("=")
-
-    def aligned(self, array: Array) -> Array:
-        """View `array` with the axes it lacks; none is repeated."""
-        return array[(..., *self._view)] if self._view else array
-
-    def core(self, sizes: Sizes) -> tuple[int, ...]:
-        """Return the lengths of its letters, of an operand that has no others."""
-        return tuple(sizes[_PLACES[letter]] for letter in self.letters)
 
     def native(self, array: Array, computed: np.dtype[Any]) -> Array:
         """Return `array` as the kernels take it, copied only for its dtype."""
@@ -108,19 +103,16 @@ class Operand:
 class Tokens(Operand):
     """Query, key or value, whose shapes give the letters their lengths."""
 
-    is_required = True
     is_written = True
 
-    def wrong(self, array: Array, sizes: Sizes, letter: str) -> str:
+    def misfit(self, shape: tuple[int, ...], sizes: Sizes, letter: str) -> str:
         Hk, Lk, D = sizes.Hk, sizes.Lk, sizes.D
         words = {
-            "D": f"query's head_dim {D}; expected (..., Hk, Lk, {D})",
-            "k": f"key's length {Lk}; expected (..., {Hk}, {Lk}, Dv)",
-            "K": f"key's {Hk} heads; expected (..., {Hk}, {Lk}, Dv)",
+            "D": f"does not match query's head_dim {D}; expected (..., Hk, Lk, {D})",
+            "k": f"does not match key's length {Lk}; expected (..., {Hk}, {Lk}, Dv)",
+            "K": f"does not match key's {Hk} heads; expected (..., {Hk}, {Lk}, Dv)",
         }
-        if letter in words:
-            return f"shape {array.shape} does not match {words[letter]}"
-        return super().wrong(array, sizes, letter)
+        return words.get(letter, "")
 
 
 class Shared(Operand):
@@ -136,39 +128,35 @@ class Table(Shared):
         rows: int = array.shape[self.row_axis]
         return rows
 
-    def wrong(self, array: Array, sizes: Sizes, letter: str) -> str:
+    def misfit(self, shape: tuple[int, ...], sizes: Sizes, letter: str) -> str:
         columns = self.letters[-1]
         if letter == columns:
-            count = sizes.length(columns, 0)
+            count = sizes.length(columns)
             owners = {"D": ("query", "D"), "V": ("value", "Dv"), "P": (sizes.left, "D")}
             owner, ending = owners[columns]
             wanted = self.shown.replace(f"R, {ending})", f"R, {count})")
-            return (
-                f"shape {array.shape} does not match {owner}'s head_dim {count}; "
-                f"expected {wanted}"
-            )
+            return f"does not match {owner}'s head_dim {count}; expected {wanted}"
         if letter == self.letters[1]:
-            return f"shape {array.shape} has no rows; expected at least 1"
+            return "has no rows; expected at least 1"
         if letter == "H":
-            pairs = sizes.Lq, sizes.Lk
-            is_dense = self.axes == 2 and array.shape[-2:] == pairs
+            is_dense = self.axes == 2 and shape[-2:] == (sizes.Lq, sizes.Lk)
             hint = " (a dense bias, (..., H, Lq, Lk), goes to attn_mask)" * is_dense
             return (
-                f"shape {array.shape} has {array.shape[-self.axes]} heads, but query "
-                f"has {sizes.H}; expected {self.shown}{hint}"
+                f"has {shape[-self.axes]} heads, but query has {sizes.H}; expected "
+                f"{self.shown}{hint}"
             )
-        return super().wrong(array, sizes, letter)
+        return ""
 
 
 class Vector(Shared):
     """One row, of each head or of all."""
 
-    def wrong(self, array: Array, sizes: Sizes, letter: str) -> str:
-        D, H = sizes.length(self.letters[-1], 0), sizes.H
+    def misfit(self, shape: tuple[int, ...], sizes: Sizes, letter: str) -> str:
+        D, H = sizes.length(self.letters[-1]), sizes.H
         owner = sizes.left if self.letters[-1] == "P" else "query"
         return (
-            f"shape {array.shape} does not match {owner}'s head_dim {D} and {H} heads; "
-            f"expected ({D},), ({H}, {D}) or (..., {H}, {D})"
+            f"does not match {owner}'s head_dim {D} and {H} heads; expected ({D},), "
+            f"({H}, {D}) or (..., {H}, {D})"
         )
 
 
@@ -177,24 +165,19 @@ class Rows(Operand):
 
     is_written = True
 
-    def wrong(self, array: Array, sizes: Sizes, letter: str) -> str:
+    def misfit(self, shape: tuple[int, ...], sizes: Sizes, letter: str) -> str:
         if not letter:
-            return super().wrong(array, sizes, letter)
+            return ""
         H, Lq = sizes.H, sizes.Lq
-        return (
-            f"shape {array.shape} does not match query's {H} heads and length {Lq}; "
-            f"expected (..., {H}, {Lq}, {sizes.Dp})"
-        )
+        wanted = f"(..., {H}, {Lq}, {sizes.Dp})"
+        return f"does not match query's {H} heads and length {Lq}; expected {wanted}"
 
 
 class Heads(Shared):
     """A number of each head."""
 
-    def wrong(self, array: Array, sizes: Sizes, letter: str) -> str:
-        return (
-            f"shape {array.shape} does not match query's {sizes.H} heads; expected "
-            f"({sizes.H},)"
-        )
+    def misfit(self, shape: tuple[int, ...], sizes: Sizes, letter: str) -> str:
+        return f"does not match query's {sizes.H} heads; expected ({sizes.H},)"
 
 
 class Decay(Shared):
@@ -212,14 +195,12 @@ class Decay(Shared):
             )
         return array
 
-    def wrong(self, array: Array, sizes: Sizes, letter: str) -> str:
+    def misfit(self, shape: tuple[int, ...], sizes: Sizes, letter: str) -> str:
         if not letter:
-            return super().wrong(array, sizes, letter)
+            return ""
         H, Lk = sizes.H, sizes.Lk
-        return (
-            f"shape {array.shape} does not match {H} query heads and {Lk} keys; "
-            f"expected (..., {H}, {Lk})"
-        )
+        wanted = f"(..., {H}, {Lk})"
+        return f"does not match {H} query heads and {Lk} keys; expected {wanted}"
 
 
 class Pairs(Operand):
@@ -227,13 +208,11 @@ class Pairs(Operand):
 
     promotes = False
 
-    def wrong(self, array: Array, sizes: Sizes, letter: str) -> str:
-        core = tuple(sizes.length(name, 0) for name in self.letters if name != "1")
+    def misfit(self, shape: tuple[int, ...], sizes: Sizes, letter: str) -> str:
+        core = tuple(sizes.length(name) for name in self.letters if name != "1")
         wanted = f"(..., {', '.join(map(str, core))})"
-        return (
-            f"shape {array.shape} does not broadcast to {wanted}; expected that, or 1 "
-            f"on an axis{self.hint(array.shape, core)}"
-        )
+        hint = self.hint(shape, core)
+        return f"does not broadcast to {wanted}; expected that, or 1 on an axis{hint}"
 
     def hint(self, shape: tuple[int, ...], core: tuple[int, ...]) -> str:
         return ""

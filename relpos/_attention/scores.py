@@ -198,7 +198,8 @@ def _whole(problem: Problem) -> dict[str, Any]:
     found = {**problem.operands}
     for name in found.keys() & ROWS.keys():
         if letters := ROWS[name].letters:
-            array = ROWS[name].aligned(singles(found[name]))
+            lacking = [at for at in (-3, -2, -1) if letters[at] == "1"]
+            array = np.expand_dims(singles(found[name]), lacking)
             own = zip(letters, (1, 1, 1, *array.shape)[-3:], strict=True)
             core = (problem.sizes.length(letter, n) for letter, n in own)
             found[name] = np.broadcast_to(array, (*problem.batch, *core))

@@ -28,8 +28,9 @@ MADE |= {*LABELS}
 def test_a_row_is_that_of_c(name):
     operand = ARRAYS[name]
     letters, forward, backward = _core.operands[name]
+    is_required = name in ("query", "key", "value")
     assert operand.letters == letters
-    assert forward == backward == ("required" if operand.is_required else "optional")
+    assert forward == backward == ("required" if is_required else "optional")
     gradient = _core.operands.get(f"grad_{name}")
     assert gradient == ((letters, "", "output") if operand.has_gradient else None)
 
