@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from operator import getitem
-from typing import Any, NamedTuple
+from typing import Any
 
 import dask
 import dask.array as da
 import numpy as np
 from dask.base import tokenize
-from dask.highlevelgraph import HighLevelGraph
+from dask.delayed import Delayed
 
 import relpos
 from relpos._attention.attention import AttentionOutput
@@ -27,9 +27,10 @@ from relpos._twins import twin
 from relpos.sharded._plan import (
     Arguments,
     Axes,
-    Chunks,
     Grid,
     Index,
+    Key,
+    Layer,
     Plan,
     axes_of,
     key_of,
@@ -37,6 +38,7 @@ from relpos.sharded._plan import (
     number,
     rechunked,
     stand_in,
+    tasks_of,
     with_shape,
 )
 from relpos.sharded._tasks import (
@@ -51,8 +53,6 @@ from relpos.sharded._tasks import (
 
 __all__ = ["ShardedContext"]
 
-Key = tuple[Any, ...]
-Layer = dict[Key, Any]
 #: Blocks and the keys of their tasks, None for those without.
 Parts = list[tuple[Index, Key | None]]
 
@@ -82,7 +82,7 @@ def attend(call: Arguments) -> Any:
     return AttentionOutput(out, lse, weights, context)
 
 
-def _forward_blocks(plan: Plan) -> _Tasks:
+def _forward_blocks(plan: Plan) -> Delayed:
     name, grid, shared = f"relpos-attention-{plan.token}", plan.grid, plan.shared
     layer: Layer = {}
     for index in grid.blocks(*grid.rows):
@@ -95,18 +95,19 @@ def _forward_blocks(plan: Plan) -> _Tasks:
                 layer[part] = (solve, shared.key, plan.place(block), chunks)
             parts.append(part)
         _fold(layer, parts, (name, *index.values()), join)
-    return _tasks_of(name, layer, [shared, *plan.arrays])
+    return tasks_of(name, layer, [shared, *plan.arrays])
 
 
-def _result(plan: Plan, blocks: _Tasks, what: str) -> Any:
+def _result(plan: Plan, blocks: Delayed, what: str) -> Any:
     name, grid, sizes = f"relpos-{what}-{plan.token}", plan.grid, plan.problem.sizes
     columns = {"out": (sizes.Dv,), "weights": (sizes.Lk,)}.get(what, ())
     layer: Layer = {
-        (name, *block, *(0 for _ in columns)): (getitem, (blocks.home, *block), what)
+        (name, *block, *(0 for _ in columns)): (getitem, (blocks.key, *block), what)
         for block in (tuple(index.values()) for index in grid.blocks(*grid.rows))
     }
     chunks = *(grid.chunks[axis] for axis in grid.rows), *((n,) for n in columns)
-    return blocks.array(name, layer, chunks, plan.problem.dtype)
+    graph = tasks_of(name, layer, [blocks]).dask
+    return da.Array(graph, name, chunks, dtype=plan.problem.dtype)
 
 
 class ShardedContext:
@@ -221,7 +222,7 @@ class ShardedContext:
 
     def _blocks(
         self, plan: Plan, given: list[Any], names: tuple[str, ...]
-    ) -> tuple[_Tasks, Parts]:
+    ) -> tuple[Delayed, Parts]:
         """Make one task for each block that has one, and list their keys by block."""
         grid, rows = plan.grid, [self._kept[name] for name in KEPT]
         axes: list[Axes] = [(*grid.rows, None), *[grid.rows] * 3]
@@ -249,9 +250,9 @@ class ShardedContext:
                 )
             parts.append((index, key))
         needs = [shared, *plan.arrays, *rows, *(x for x in grads if x is not None)]
-        return _tasks_of(name, layer, needs), parts
+        return tasks_of(name, layer, needs), parts
 
-    def _gradient(self, name: str, blocks: _Tasks, parts: Parts) -> Any:
+    def _gradient(self, name: str, blocks: Delayed, parts: Parts) -> Any:
         """Sum the gradients of one input over the blocks."""
         problem, grid = self._plan.problem, self._plan.grid
         given, batch = problem.inputs[name], problem.batch
@@ -265,11 +266,11 @@ class ShardedContext:
         dtype = given.dtype.newbyteorder("=")
         if name == "sinks":
             parts = [part for part in parts if self._plan.has_sinks(part[0])]
-        title = f"relpos-grad-{name}-{blocks.home.rpartition('-')[2]}"
+        title = f"relpos-grad-{name}-{blocks.key.rpartition('-')[2]}"
         home = f"{title}-parts"
         picks = [(index, key and (home, *key[1:])) for index, key in parts]
         layer = {(home, *key[1:]): (getitem, key, name) for _, key in parts if key}
-        below = blocks.then(home, layer)
+        below = tasks_of(home, layer, [blocks])
         axes = axes_of(name, shape, len(batch))
         whole = problem.dtype if repeated else dtype
         found = _total(title, below, picks, axes, shape, grid, whole)
@@ -315,33 +316,9 @@ def _same(value: Any) -> Any:
     return value
 
 
-class _Tasks(NamedTuple):
-    """A graph, and its layer that the next one is made of."""
-
-    graph: HighLevelGraph
-    home: str
-
-    def then(self, name: str, layer: Layer) -> _Tasks:
-        """Return the graph with one more layer, made of the last."""
-        layers = {**self.graph.layers, name: layer}
-        needs = {**self.graph.dependencies, name: {self.home}}
-        return _Tasks(HighLevelGraph(layers, needs), name)
-
-    def array(
-        self, name: str, layer: Layer, chunks: tuple[Chunks, ...], dtype: np.dtype[Any]
-    ) -> Any:
-        """Return an array whose chunks are the tasks of one more layer."""
-        return da.Array(self.then(name, layer).graph, name, chunks, dtype=dtype)
-
-
-def _tasks_of(name: str, layer: Layer, arrays: Sequence[Any]) -> _Tasks:
-    graph = HighLevelGraph.from_collections(name, layer, dependencies=arrays)
-    return _Tasks(graph, name)
-
-
 def _total(
     name: str,
-    blocks: _Tasks,
+    blocks: Delayed,
     parts: Parts,
     axes: Axes,
     shape: tuple[int, ...],
@@ -373,7 +350,8 @@ def _total(
             whole = (f"{name}-sum", *place)
             _fold(layer, keys, whole, add)
         layer[(name, *place)] = (rounded_twice, whole, dtype)
-    return blocks.array(name, layer, chunks, dtype)
+    graph = tasks_of(name, layer, [blocks]).dask
+    return da.Array(graph, name, chunks, dtype=dtype)
 
 
 def _chunk_keys(arrays: list[Any], axes: list[Axes], index: Index) -> list[Key]:

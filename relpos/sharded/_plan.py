@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
@@ -32,6 +32,9 @@ Axes = tuple[Axis | None, ...]
 Chunks = tuple[int, ...]
 #: A block of the grid: the number of its chunk on each axis.
 Index = dict[Axis, int]
+#: Tasks of a graph, by their keys.
+Key = tuple[Any, ...]
+Layer = dict[Key, Any]
 
 
 class Grid(NamedTuple):
@@ -90,8 +93,14 @@ def number(axis: Axis | None, index: Index) -> int:
     return index["H" if axis == "K" else axis]
 
 
-def key_of(array: Any, axes: Axes, index: Index) -> tuple[Any, ...]:
+def key_of(array: Any, axes: Axes, index: Index) -> Key:
     return (array.name, *(number(axis, index) for axis in axes))
+
+
+def tasks_of(name: str, layer: Mapping[Any, Any], needs: Sequence[Any]) -> Delayed:
+    """Return a layer of tasks, which are made of those of other collections."""
+    graph = HighLevelGraph.from_collections(name, layer, dependencies=needs)
+    return Delayed(name, graph)
 
 
 def grid_of(
@@ -289,9 +298,8 @@ class Plan(NamedTuple):
         name = f"relpos-recipe-{tokenize(self.recipe, self.token)}"
         arrays = [*self.lazy.values()]
         keys = [(x.name, *(0 for _ in x.shape)) for x in arrays]
-        layer = {name: (_completed, self.recipe, self.check, [*self.lazy], keys)}
-        graph = HighLevelGraph.from_collections(name, layer, dependencies=arrays)
-        return Delayed(name, graph)
+        task = (_completed, self.recipe, self.check, [*self.lazy], keys)
+        return tasks_of(name, {name: task}, arrays)
 
     def sees(self, index: Index) -> bool:
         place = tuple(index[axis] for axis in (*self.grid.batch, "q", "k"))
