@@ -32,6 +32,7 @@ from relpos.plot.panel import (
     GridOptions,
     Look,
     Options,
+    PairGridOptions,
     PairOptions,
     Panel,
     Tokens,
@@ -72,17 +73,14 @@ _TITLES = {
 }
 
 
-@panel.picture()
+@panel.picture(PairOptions)
 def score_map(
     scores: npt.ArrayLike,
     *,
     mask: npt.ArrayLike | None = None,
-    tokens: Tokens | None = None,
-    query_tokens: Tokens | None = None,
-    key_tokens: Tokens | None = None,
     center: float = 0.0,
     annotate: str | bool = "auto",
-    **options: Unpack[Options],
+    **options: Unpack[PairOptions],
 ) -> Axes:
     """Scores of one head, one row per query; hidden pairs are grey.
 
@@ -121,7 +119,7 @@ def score_map(
     array = panel.as_shaped("scores", scores, 2, wanted)
     if mask is not None:
         array = np.where(_as_mask(mask, array.shape), array, np.nan)
-    look = panel.look_of(tokens, query_tokens, key_tokens, **options)
+    look = panel.look_of(**options)
     middle = as_real("center", center)
     places = panel.places_of(array.shape, look)
     numbers = annotate == "auto" and max(array.shape) <= panel.MOST_NUMBERS
@@ -195,15 +193,9 @@ def _signed(array: Array, look: Look) -> bool:
     return bool((array[np.isfinite(array)] < 0).any()) or (look.limits[0] or 0.0) < 0
 
 
-@panel.picture(GridOptions)
+@panel.picture(PairGridOptions)
 def attention_heads(
-    weights: npt.ArrayLike,
-    *,
-    columns: int = 4,
-    tokens: Tokens | None = None,
-    query_tokens: Tokens | None = None,
-    key_tokens: Tokens | None = None,
-    **options: Unpack[GridOptions],
+    weights: npt.ArrayLike, *, columns: int = 4, **options: Unpack[PairGridOptions]
 ) -> npt.NDArray[np.object_]:
     """Attention weights or scores of all heads as a grid, on one scale.
 
@@ -230,7 +222,7 @@ def attention_heads(
     ['head 0', 'head 1']
     """
     array = panel.as_shaped("weights", weights, 3, _HEADS)
-    look = panel.look_of(tokens, query_tokens, key_tokens, **options)
+    look = panel.look_of(**options)
     maps = {f"head {n}": head for n, head in enumerate(array)}
     center = 0.0 if _signed(array, look) else None
     return _draw_maps(maps, look, as_int("columns", columns, 1), center=center)

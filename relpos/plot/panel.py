@@ -67,12 +67,16 @@ class Options(Panel, total=False):
     vmax: float | None
 
 
-class PairOptions(Options, total=False):
-    """Keywords of maps of pairs."""
+class Named(TypedDict, total=False):
+    """Keywords of maps of pairs alone."""
 
     tokens: Tokens | None
     query_tokens: Tokens | None
     key_tokens: Tokens | None
+
+
+class PairOptions(Options, Named, total=False):
+    """Keywords of maps of pairs."""
 
 
 class FigureOptions(Colours, total=False):
@@ -86,6 +90,10 @@ class GridOptions(FigureOptions, total=False):
 
     vmin: float | None
     vmax: float | None
+
+
+class PairGridOptions(GridOptions, Named, total=False):
+    """Keywords of several maps of pairs in a figure."""
 
 
 class Look(NamedTuple):
