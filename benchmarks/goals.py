@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-Record = dict[str, Any]
+from benchmarks.results import Record
 
 
 class Fastest(NamedTuple):
@@ -44,13 +44,21 @@ def share_of_ours(row: Record) -> float | None:
     return share
 
 
+def ranked(row: Record) -> list[Record]:
+    """Return the entrants that were timed, the fastest first."""
+    timed = [x for x in row["entrants"] if "share" in x]
+    return sorted(timed, key=lambda x: -float(x["share"]))
+
+
 def fastest(row: Record, ready_made: bool = False) -> Fastest | None:
     """None where no peer, or not relpos, was timed."""
-    ours, *others = row["entrants"]
-    timed = [x for x in others if "share" in x and (x["ready_made"] or not ready_made)]
-    if not timed or "share" not in ours:
+    ours = row["entrants"][0]
+    peers = [x for x in ranked(row) if x is not ours]
+    if ready_made:
+        peers = [x for x in peers if x["ready_made"]]
+    if not peers or "share" not in ours:
         return None
-    best = max(timed, key=lambda x: float(x["share"]))
+    best = peers[0]
     return Fastest(best["name"], best["seconds"], ratio(best, ours))
 
 

@@ -24,6 +24,12 @@ BARS = {
     "forward": ("forward", "#56b4e9"),
     "forward+backward": ("forward and backward", "#0072b2"),
 }
+#: Lines of relpos and of its peers: those that one writes, and those of a library.
+KINDS = {
+    "relpos": {"color": "#0072b2", "marker": "o", "ms": 4},
+    "loops over blocks": {"color": "#e69f00", "marker": "s", "ms": 4},
+    "ready-made peers": {"color": "#cc79a7", "marker": "^", "ms": 4},
+}
 PAPER: dict[Any, Any] = {
     "figure.figsize": (8.4, 3.4),
     "font.size": 9,
@@ -166,22 +172,26 @@ def price_of_positions(sheet: Any, results: Results) -> None:
 def times(sheet: Any, results: Results) -> None:
     """The Music Transformer's: relpos, the fastest loop and the fastest ready-made."""
     left, right = sheet.subplots(1, 2)
-    kinds: dict[str, tuple[str, str, Figure]] = {
-        "relpos": ("#0072b2", "o", lambda row: row["entrants"][0].get("seconds")),
-        "fastest peer": ("#e69f00", "s", lambda row: seconds(row, False)),
-        "fastest ready-made peer": ("#cc79a7", "^", lambda row: seconds(row, True)),
+    figures: dict[str, Figure] = {
+        "relpos": lambda row: row["entrants"][0].get("seconds"),
+        "fastest peer": lambda row: seconds(row, False),
+        "fastest ready-made peer": lambda row: seconds(row, True),
     }
-    for what, (colour, mark, figure) in kinds.items():
+    for (what, figure), style in zip(figures.items(), KINDS.values(), strict=True):
         xs, ys = series(results, "music", True, "fwdbwd", figure)
-        left.plot(
-            xs, [1e3 * y for y in ys], color=colour, marker=mark, ms=4, label=what
-        )
-    left.set_yscale("log")
-    left.set_ylabel("ms")
-    left.set_title("Music, causal, forward and backward")
-    left.legend(fontsize=8)
-    lengths_below(left)
+        left.plot(xs, [1e3 * y for y in ys], **style, label=what)
+    finish(left, "ms", "Music, causal, forward and backward")
     memory_lines(right, results)
+
+
+def finish(axes: Any, unit: str, title: str) -> None:
+    """Make an axis of lines against the length logarithmic, and name them."""
+    axes.set_yscale("log")
+    axes.set_ylabel(unit)
+    axes.set_title(title)
+    if axes.lines:
+        axes.legend(fontsize=8)
+    lengths_below(axes)
 
 
 def seconds(row: Record, ready_made: bool) -> float | None:
@@ -203,17 +213,9 @@ def memory_lines(axes: Any, results: Results) -> None:
                 least = found.setdefault(what, {})
                 length = row["shape"][2]
                 least[length] = min(x["bytes"] / 1e6, least.get(length, float("inf")))
-    colours = {"relpos": ("#0072b2", "o"), "loops over blocks": ("#e69f00", "s"),
-               "ready-made peers": ("#cc79a7", "^")}  # fmt: skip
     for what, points in found.items():
-        colour, mark = colours[what]
         xs = sorted(points)
         ys = [points[n] for n in xs]
         label = what if what == "relpos" else f"leanest of {what}"
-        axes.plot(xs, ys, color=colour, marker=mark, ms=4, label=label)
-    axes.set_yscale("log")
-    axes.set_ylabel("MB beyond inputs and results")
-    axes.set_title("extra memory of the same")
-    if found:
-        axes.legend(fontsize=8)
-    lengths_below(axes)
+        axes.plot(xs, ys, **KINDS[what], label=label)
+    finish(axes, "MB beyond inputs and results", "extra memory of the same")

@@ -15,6 +15,7 @@ import sysconfig
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -45,20 +46,24 @@ def library() -> ctypes.CDLL:
     return made
 
 
+def checked(
+    loop: str, arrays: Sequence[Any], sizes: Sequence[int], exact: Array, what: str
+) -> Callable[[], object]:
+    """Return the call of a loop on arrays, whose result in the last one is right."""
+    addresses = [None if array is None else array.ctypes.data for array in arrays]
+    call = functools.partial(getattr(library(), loop), *addresses, *sizes)
+    call()
+    check_error(arrays[-1], exact, what)
+    return lambda: (call(), arrays)  # keeps them, as the call has their addresses
+
+
 def gemv_pairs(query: Array, key: Array, value: Array) -> Callable[[], object]:
     """Return the checked loop: a product of each query with its keys and values."""
     *axes, keys, _ = key.shape
     arrays = [query, key, value, np.empty(keys, key.dtype), np.zeros_like(query)]
-    call = functools.partial(
-        library().gemv_pairs,
-        *[array.ctypes.data for array in arrays],
-        int(np.prod(axes)),
-        keys,
-    )
-    call()
     q, k, v = (x.astype(np.float64) for x in (query, key, value))
-    check_error(arrays[-1], (q @ k.swapaxes(-1, -2)) @ v, "two products")
-    return keeping(call, arrays)
+    sizes, exact = (int(np.prod(axes)), keys), (q @ k.swapaxes(-1, -2)) @ v
+    return checked("gemv_pairs", arrays, sizes, exact, "two products")
 
 
 def read_bits(*arrays: Array) -> Callable[[], object]:
@@ -80,30 +85,16 @@ def attend(*tokens: Array, **tables: Array) -> Callable[[], object]:
     heads, length, _ = tokens[0].shape
     pair = [tables.get(name) for name in ("rel_key", "rel_value")]
     arrays = [*tokens, *pair, np.zeros_like(tokens[0])]
-    addresses = [None if x is None else x.ctypes.data for x in arrays]
-    call = functools.partial(library().attend, *addresses, heads, length)
-    call()
     wide = {name: table.astype(np.float64) for name, table in tables.items()}
     exact = reference.attention(*(x.astype(np.float64) for x in tokens), **wide)
-    check_error(arrays[-1], exact, "attention by loops")
-    return keeping(call, arrays)
+    return checked("attend", arrays, (heads, length), exact, "attention by loops")
 
 
 def attend_few(*tokens: Array) -> Callable[[], object]:
     """Return the checked loop: attention of a few queries, (..., n, DIM)."""
     *axes, queries, _ = tokens[0].shape
-    arrays = [*tokens, np.zeros_like(tokens[0])]
     sizes = int(np.prod(axes)), queries, tokens[1].shape[-2]
-    addresses = [array.ctypes.data for array in arrays]
-    call = functools.partial(library().attend_few, *addresses, *sizes)
-    call()
+    arrays = [*tokens, np.zeros_like(tokens[0])]
     exact = reference.attention(*(x.astype(np.float64) for x in tokens))
-    check_error(arrays[-1], exact, "attention of a few queries by loops")
-    return keeping(call, arrays)
-
-
-def keeping(
-    call: Callable[[], object], arrays: Sequence[Array | None]
-) -> Callable[[], object]:
-    """Return a call that keeps arrays whose addresses it has."""
-    return lambda: (call(), arrays)
+    what = "attention of a few queries by loops"
+    return checked("attend_few", arrays, sizes, exact, what)

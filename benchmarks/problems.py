@@ -309,15 +309,11 @@ MODES = ("fwd", "bwd", "fwdbwd", "decode")
 
 
 def problem_of(
-    scheme: str,
-    is_causal: bool,
-    shape: Sequence[int],
-    mode: str,
-    dtype: str = "float32",
+    scheme: str, is_causal: bool, shape: Sequence[int], mode: str
 ) -> Problem:
     """Make the call of a scheme and a mode, of shape (batch, heads, length, dim)."""
     batch, heads, length, dim = shape
     queries = 1 if mode == "decode" else None
     return SCHEMES[label_of(scheme)].build(
-        length, dtype, is_causal, heads, batch=batch, dim=dim, queries=queries
+        length, "float32", is_causal, heads, batch=batch, dim=dim, queries=queries
     )

@@ -15,6 +15,7 @@ from benchmarks.goals import (
     Record,
     fastest,
     is_long,
+    ranked,
     ratio,
     share_of_ours,
 )
@@ -248,10 +249,9 @@ def everybody(rows: list[Record]) -> list[str]:
     parts = []
     for row in sorted(rows, key=order):
         ours = row["entrants"][0]
-        timed = [x for x in row["entrants"] if "share" in x and "share" in ours]
+        timed = ranked(row) if "share" in ours else []
         if row["shape"] != ALL_SHOWN or len(timed) < 2:
             continue
-        timed.sort(key=lambda x: float(-x["share"]))
         head = ("", "time", f"{TIMES} relpos", "error", "")
         lines = [
             [x["name"], milliseconds(x["seconds"]), f"{ratio(x, ours):.2f}",

@@ -15,6 +15,8 @@ from benchmarks.timing import BEST_ISA, CORES, cpu_name
 #: A file for each model of CPU, and cpus.toml, which report.py reads.
 MEASURED = Path(__file__).parent / "measured"
 PACKAGES = ("numpy", "torch", "jax")
+#: Lists of the file, and attributes of `Results`.
+KINDS = ("rows", "memory", "prices")
 
 Record = dict[str, Any]
 
@@ -53,23 +55,19 @@ class Results:
     def read(cls, path: Path) -> Results:
         found = json.loads(path.read_text(encoding="utf-8"))
         results = cls(found["facts"])
-        results.rows = {row["label"]: row for row in found["rows"]}
-        results.memory = {row["label"]: row for row in found["memory"]}
-        results.prices = {row["label"]: row for row in found.get("prices", [])}
+        for kind in KINDS:
+            rows = found.get(kind, [])  # earlier files have no prices
+            setattr(results, kind, {row["label"]: row for row in rows})
         return results
 
     def write(self, path: Path) -> None:
         """Replace the file as a whole, so that a reader never sees a half."""
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = path.with_suffix(".part")
-        unfinished.write_text(
-            '{\n"facts": '
-            + json.dumps(self.facts)
-            + f',\n"rows": {lines(self.rows.values())},'
-            + f'\n"memory": {lines(self.memory.values())},'
-            + f'\n"prices": {lines(self.prices.values())}\n}}\n',
-            encoding="utf-8",
-        )
+        parts = [f'"facts": {json.dumps(self.facts)}']
+        parts += [f'"{kind}": {lines(getattr(self, kind).values())}' for kind in KINDS]
+        text = "{\n" + ",\n".join(parts) + "\n}\n"
+        unfinished.write_text(text, encoding="utf-8")
         unfinished.replace(path)
 
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from benchmarks.goals import Record, ratio
+from benchmarks.goals import Record, ranked, ratio
 
 
 def of_row(row: Record) -> str:
     """A heading, and a line for each entrant, the fastest first."""
     ours = row["entrants"][0]
     unit = "of the read rate" if row["mode"] == "decode" else "of FMA peak"
-    timed = [x for x in row["entrants"] if "share" in x]
-    timed.sort(key=lambda x: float(-x["share"]))
     lines = [row["label"]]
-    for x in timed:
+    for x in ranked(row):
         times = f"{ratio(x, ours):6.2f} x relpos" if "share" in ours else f"{'':15}"
         lines.append(
             f"  {x['name']:<28}{x['seconds'] * 1e3:10.3f} ms {times} "

@@ -81,22 +81,14 @@ def make_plan(isas: list[str], full: bool) -> Plan:
         usual = partial(numpy_sinusoidal, length, dim, phase_dtype)
         label = f"sinusoidal {length} x {dim}, phases in {phase_dtype}"
         add(label, sinusoidal, usual, expected=true_table, target=target)
-    skewed = f"4 x {length // 4} x"
-    add(
-        f"skew causal {skewed} {scores.shape[-1]}",
-        partial(relpos.skew, scores, is_causal=True),
-        partial(numpy_skew, scores),
-    )
-    add(
-        f"skew both {skewed} {both.shape[-1]}",
-        partial(relpos.skew, both, is_causal=False),
-        partial(numpy_skew_both, both),
-    )
-    add(
-        f"rel_shift {skewed} {scores.shape[-1]}",
-        partial(relpos.rel_shift, scores),
-        partial(numpy_skew, scores),
-    )
+    skewing: dict[str, tuple[Callable[..., Array], Callable[..., Array], Array]] = {
+        "skew causal": (partial(relpos.skew, is_causal=True), numpy_skew, scores),
+        "skew both": (partial(relpos.skew, is_causal=False), numpy_skew_both, both),
+        "rel_shift": (relpos.rel_shift, numpy_skew, scores),
+    }
+    for name, (ours, usual, x) in skewing.items():
+        label = f"{name} {' x '.join(map(str, x.shape))}"
+        add(label, partial(ours, x), partial(usual, x))
     add(
         f"learned {positions.size} of {length} x {dim}",
         partial(relpos.learned, table, positions),

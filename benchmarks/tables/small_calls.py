@@ -95,20 +95,25 @@ def least(calls: Sequence[Callable[[], object]], repeats: int) -> Iterator[Array
         yield np.min(turns, axis=0)
 
 
+def row_of(
+    label: str,
+    unit: str,
+    figures: list[float],
+    most: float | None,
+    error: float,
+    **more: Any,
+) -> timing.Row:
+    """Make a row of figures, of which none was dropped, and their target at most."""
+    more |= {"at_most": True, "error": error}
+    return timing.Row(label, unit, figures, len(figures), most, **more)
+
+
 def best_row(
     label: str, call: Callable[[], object], error: float, repeats: int
 ) -> timing.Row:
     best = [float(seconds) for (seconds,) in least([call], repeats)]
-    return timing.Row(
-        label,
-        "us",
-        [seconds * 1e6 for seconds in best],
-        PARTS,
-        TARGETS.get(label),
-        at_most=True,
-        seconds=min(best),
-        error=error,
-    )
+    figures = [seconds * 1e6 for seconds in best]
+    return row_of(label, "us", figures, TARGETS.get(label), error, seconds=min(best))
 
 
 def forward_row(label: str, row: Row, repeats: int) -> timing.Row:
@@ -125,9 +130,7 @@ def over_attention_row(label: str, row: Row, repeats: int) -> timing.Row:
     plain = partial(relpos.attention, **inputs, **SETTINGS[row.scheme](inputs))
     error = timing.check_error(own(), plain().astype(np.float64), label)
     more = [float(a - b) * 1e6 for a, b in least((own, plain), repeats)]
-    return timing.Row(
-        label, "us", more, PARTS, OVER_ATTENTION, at_most=True, error=error
-    )
+    return row_of(label, "us", more, OVER_ATTENTION, error)
 
 
 def both_row(label: str, row: Row, repeats: int) -> timing.Row:
@@ -154,7 +157,7 @@ def ratio_row(
 ) -> timing.Row:
     """Measure the least time of the first call over that of the second."""
     found = [float(a / b) for a, b in least(calls, repeats)]
-    return timing.Row(label, "x", found, PARTS, most, at_most=True, error=error)
+    return row_of(label, "x", found, most, error)
 
 
 def tensors_row(label: str, name: str, length: int, repeats: int) -> timing.Row:
@@ -234,9 +237,7 @@ def import_row(label: str, repeats: int) -> timing.Row:
         float(subprocess.run(command, capture_output=True, check=True).stdout)
         for _ in range(count)
     ]
-    return timing.Row(
-        label, "ms", [x * 1e3 for x in times], count, None, at_most=True, error=0.0
-    )
+    return row_of(label, "ms", [x * 1e3 for x in times], None, 0.0)
 
 
 def make_plan(isas: list[str], full: bool) -> timing.Plan:
