@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from importlib import import_module
 from os import times
 
 from docs.experiments import EXPERIMENTS, page
@@ -35,7 +34,7 @@ def processor_time() -> float:
 
 def run(name: str, quick: bool) -> None:
     """One experiment, its results written in full form, and its asserts."""
-    module = import_module(f"docs.experiments.{name.replace('-', '_')}")
+    module = page.module_of(name)
     start = processor_time()
     found = module.run(quick)
     seconds = processor_time() - start

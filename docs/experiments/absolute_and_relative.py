@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from docs.experiments import letters
-from docs.experiments.page import spread
+from docs.experiments.page import SEEDS, spread
 
-SEEDS = [0, 1, 2, 3, 4]
 TRAINED, LENGTHS, STEPS = 16, [16, 32], 400
 SHAW = {"position": "shaw", "max_relative_position": 4}
 MODELS: dict[str, dict[str, Any]] = {

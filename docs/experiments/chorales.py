@@ -26,17 +26,16 @@ from docs.experiments.events import (
     midi_file,
     notes_of,
 )
-from docs.experiments.language import BITS, Language, train
-from docs.experiments.page import spread
+from docs.experiments.language import BITS, Language, drawn, train
+from docs.experiments.page import SEEDS, spread
 from relpos import data, nn
 
-SEEDS = [0, 1, 2, 3, 4]
 LENGTH, BATCH = 128, 8
 WIDTH, HEADS, LAYERS = 128, 4, 2
 STEPS, RATE = 400, 3e-3
 PART = 32  # events that a number is the mean of
 KEYS = range(-3, 4)  # semitones by which pieces are moved
-LONGEST, SHARPER = 384, 1.5  # of the piece that is written
+LONGEST = 384  # of the piece that is written
 STEPS_OF_QUARTER, GAP = 4, 0.15  # in sixteenths: a note that is repeated begins anew
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")  # of the voices
 
@@ -127,9 +126,7 @@ def compose(model: Language, seed: int) -> Array:
     rng = np.random.default_rng(seed)
     written = [END]
     while len(written) <= LONGEST and (len(written) == 1 or written[-1] != END):
-        scores = SHARPER * model(np.array([written]))[0, -1].astype(np.float64)
-        chances = np.exp(scores - scores.max())
-        written.append(int(rng.choice(EVENTS, p=chances / chances.sum())))
+        written.append(drawn(model(np.array([written]))[0, -1], rng))
     return notes_of(np.array(written[1:]))
 
 

@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 
 import relpos
-from docs.experiments.page import spread
+from docs.experiments.page import SEEDS, spread
 from relpos import nn
 
-SEEDS = [0, 1, 2, 3, 4]
 HEADS, DIM, REACH = 8, 64, 16
 HIDDEN = 2048
 #: Batch and length; the first four have 1024 tokens.

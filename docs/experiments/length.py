@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from docs.experiments import letters
-from docs.experiments.page import spread
+from docs.experiments.page import SEEDS, spread
 
-SEEDS = [0, 1, 2, 3, 4]
 TRAINED, LENGTHS = 16, [16, 24, 32, 48, 64, 96, 128]
 LONGEST = LENGTHS[-1]
 #: Task -> what it asks, and steps of training.

@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 
 from docs.experiments import letters
-from docs.experiments.page import spread
+from docs.experiments.page import SEEDS, spread
 from relpos import nn
 
-SEEDS = [0, 1, 2, 3, 4]
 LENGTH, LAYERS, STEPS, ITEMS = 32, 2, 200, 128
 RIDGE = 1e-2
 #: Whether the future is hidden, and steps of training.

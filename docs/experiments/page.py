@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ from relpos._bench import cpu_name
 
 FOLDER = Path(data.__file__).with_name("experiments")
 _DIGITS = 4
+#: Of the full form of an experiment; the quick one has the first alone.
+SEEDS = [0, 1, 2, 3, 4]
 
 PAGES = [
     Path(__file__).parents[1] / name for name in ("experiments.md", "real-data.md")
@@ -47,11 +50,14 @@ def names(text: str) -> set[str]:
     return {*re.findall(r"<!-- results of (\S+) -->", text)}
 
 
+def module_of(name: str) -> ModuleType:
+    return import_module(f"docs.experiments.{name.replace('-', '_')}")
+
+
 def filled(text: str, name: str) -> str:
     """The page with the results of an experiment between its two comments."""
     found = data.experiment(name)
-    module = import_module(f"docs.experiments.{name.replace('-', '_')}")
-    header, *rows = module.table(found.results)
+    header, *rows = module_of(name).table(found.results)
     cells = [header, [alignment(column) for column in zip(*rows, strict=True)], *rows]
     lines = "".join(f"| {' | '.join(row)} |\n" for row in cells)
     if len(rows) > ROWS:

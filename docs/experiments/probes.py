@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 import relpos
-from docs.experiments.page import spread
+from docs.experiments.page import SEEDS, spread
 
-SEEDS = [0, 1, 2, 3, 4]
 WORDS, LENGTH = 100, 64
 DIMS = (8, 16, 32, 64, 128, 256, 512)
 PAIRS = 6400  # every word at every place once: half of them fit a probe, half test it

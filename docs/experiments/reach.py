@@ -10,9 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from docs.experiments import letters
-from docs.experiments.page import spread
+from docs.experiments.page import SEEDS, spread
 
-SEEDS = [0, 1, 2, 3, 4]
 LENGTH, STEPS = 16, 500
 DISTANCES = [1, 2, 3, 4, 6, 8]
 #: k and layers.

@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 
 from docs.experiments import letters
-from docs.experiments.page import spread
+from docs.experiments.page import SEEDS, spread
 from relpos import data
 
-SEEDS = [0, 1, 2, 3, 4]
 LENGTH, STEPS, FARTHEST = 32, 500, 4
 EVERY = 20  # steps that a stored loss is the mean of
 CLIPPED = {f"k = {k}": {"max_relative_position": k} for k in (0, 1, 2, 4, 16, 64)}

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 import relpos
 from relpos._catalogue.measure import forget_peak, in_child, resident
+from relpos._catalogue.rows import relative_error
 
 SEEDS = [0]
 HEADS, DIM = 8, 64
@@ -107,12 +108,6 @@ class Pairs:
         return SCALE * (pulls @ (self.of("query", queries) + self.parts["v"]))
 
 
-def error(found: Any, exact: Any) -> float:
-    """Relative, in the norm over all that is held together."""
-    found, exact = np.asarray(found, np.float64), np.asarray(exact)
-    return float(np.linalg.norm(found - exact) / np.linalg.norm(exact))
-
-
 def errors(given: dict[str, Array], result: Any, grads: Any) -> dict[str, float]:
     """Each output and gradient beside float64."""
     out, frames = result.out, given["query"].shape[1]
@@ -137,7 +132,10 @@ def errors(given: dict[str, Array], result: Any, grads: Any) -> dict[str, float]
             hold("grad_rel_key", row, pairs.diagonal(offset))
     both = grads.pos_bias_u + grads.pos_bias_v  # as the gradients of all queries add up
     hold("grad_u_and_v", both, grads.query.sum(1, dtype=np.float64))
-    return {name: error(found[name], exact[name]) for name in found}
+    return {
+        name: relative_error(np.asarray(mine, np.float64), np.asarray(exact[name]))
+        for name, mine in found.items()
+    }
 
 
 def measure(frames: int) -> dict[str, Any]:

@@ -19,18 +19,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from docs.experiments.language import BITS, Language, train
-from docs.experiments.page import spread
+from docs.experiments.language import BITS, Language, drawn, train
+from docs.experiments.page import SEEDS, spread
 from relpos import nn
 
-SEEDS = [0, 1, 2, 3, 4]
 SEGMENT, MEMORY, BATCH = 64, 64, 16
 WIDTH, HEADS, LAYERS = 128, 4, 2
 STEPS, RATE = 400, 3e-3
 #: Of the test, which counts the characters that have as many before them as the most.
 MEMORIES = (0, 16, 32, 64, 128, 256, 512)
 STREAMS = 8
-SAMPLE, SAMPLE_MEMORY, SHARPER = 400, 256, 1.5
+SAMPLE, SAMPLE_MEMORY = 400, 256
 
 #: Name -> position, arguments, and length of the memory in training.
 MODELS: dict[str, tuple[str | None, dict[str, Any], int]] = {
@@ -97,11 +96,9 @@ def sample(model: Language, start: str, length: int, seed: int) -> str:
     given = characters(start)[None]
     kept, written = None, []
     for _ in range(length):
-        scores = SHARPER * model(given, kept)[0, -1].astype(np.float64)
+        written.append(drawn(model(given, kept)[0, -1], rng))
         kept = model.remember(kept, SAMPLE_MEMORY)
-        chances = np.exp(scores - scores.max())
-        given = rng.choice(len(chances), (1, 1), p=chances / chances.sum())
-        written.append(given[0, 0])
+        given = np.array([written[-1:]])
     return start + text_of(np.array(written))
 
 
