@@ -311,10 +311,9 @@ def read_call(
     layer: Any, args: tuple[Any, ...], keywords: Mapping[str, Any]
 ) -> tuple[Any, Any, Any, Any]:
     """Return (u, v, attn_mask, mems) from the arguments after w and r."""
+    own = (layer.r_w_bias, layer.r_r_bias) if layer.owns_biases else ()
     try:
-        if not layer.owns_biases:
-            return _shared_form(*args, **keywords)
-        return layer.r_w_bias, layer.r_r_bias, *_own_form(*args, **keywords)
+        return _form(*own, *args, **keywords)
     except TypeError:
         form = "" if layer.owns_biases else "r_w_bias, r_r_bias, "
         owner = "layer" if layer.owns_biases else "model"
@@ -326,11 +325,7 @@ def read_call(
         ) from None
 
 
-def _own_form(attn_mask: Any = None, mems: Any = None) -> tuple[Any, Any]:
-    return attn_mask, mems
-
-
-def _shared_form(
+def _form(
     r_w_bias: Any, r_r_bias: Any, attn_mask: Any = None, mems: Any = None
 ) -> tuple[Any, Any, Any, Any]:
     return r_w_bias, r_r_bias, attn_mask, mems
