@@ -31,6 +31,7 @@ class Kept:
 
     _name: ClassVar[str]
     _unit: ClassVar[str]  # of what is counted
+    _back: ClassVar[str]  # how all layers come to have as much again
 
     def __init__(self) -> None:
         #: Layers that the call which is going on has used; None between calls.
@@ -43,10 +44,6 @@ class Kept:
 
     def _span(self, layer: Any) -> Span:
         """Return how much one of them was given."""
-        raise NotImplementedError
-
-    def _back(self, least: Any) -> str:
-        """Say how all layers come to have that much again."""
         raise NotImplementedError
 
     def _enter(self, layer: Any) -> None:
@@ -67,7 +64,7 @@ class Kept:
                 f"{self._name}: got one in which a {type(layer).__name__} has "
                 f"{_plain(end)} {self._unit} and another layer {_plain(self._before)}: "
                 "an interrupted call left them out of step; expected "
-                f"{self._back(_plain(self._before))}"
+                f"{self._back.format(_plain(self._before))}"
             )
         put(self, "_used", used | {layer})
 
@@ -205,6 +202,7 @@ class Memory(Kept):
     """
 
     _name, _unit = "memory", "segments"
+    _back = "a new nn.Memory, with the segments so far again"
 
     def __init__(self, length: int) -> None:
         super().__init__()
@@ -236,9 +234,6 @@ class Memory(Kept):
     def _span(self, layer: Any) -> Span:
         updates = self._updates[layer]
         return (), updates - 1, updates
-
-    def _back(self, least: Any) -> str:
-        return "a new nn.Memory, with the segments so far again"
 
     def update(self, layer: Any, x: Array) -> None:
         """Let a layer remember its input, after what it remembers.
@@ -314,6 +309,7 @@ class KVCaches(Kept):
     """
 
     _name, _unit = "cache", "tokens"
+    _back = "cache.crop({}) before, and the tokens after those again"
 
     def __init__(self) -> None:
         super().__init__()
@@ -349,9 +345,6 @@ class KVCaches(Kept):
     def _so_far(self) -> int | Array:
         """Tokens before the call that is going on, also after its first attention."""
         return self._before if self._used else self.lengths
-
-    def _back(self, least: Any) -> str:
-        return f"cache.crop({least}) before, and the tokens after those again"
 
     def of(self, layer: Any) -> KVCache:
         """Return the cache of one attention, new at first.
