@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from inspect import cleandoc
 from textwrap import indent
 from types import FunctionType, SimpleNamespace
-from typing import Any, NamedTuple, Self, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -32,6 +32,8 @@ from relpos.nn._inputs import as_settings
 from relpos.nn.decoding import opened
 
 __all__ = ["LoadResult", "Module", "Parameter"]
+
+K = TypeVar("K", "Parameter", "Module")
 
 Seed: TypeAlias = "int | np.random.Generator | None"
 
@@ -241,7 +243,7 @@ class Module:
 
     def __repr__(self) -> str:
         if self._settings is None:
-            parts = [f"{name}: {child!r}" for name, child in _children(self)]
+            parts = [f"{name}: {child!r}" for name, child in _parts(self, Module)]
             lines = indent("\n".join(parts) + "\n" * bool(parts), "  ")
             return f"{type(self).__name__}(\n{lines})"
         text = [f"{name}={value!r}" for name, value in self._settings.items()]
@@ -314,7 +316,7 @@ class Module:
             The layer itself.
         """
         put(self, "training", as_flag("mode", mode))
-        for _, child in _children(self):
+        for _, child in _parts(self, Module):
             child.train(mode)
         return self
 
@@ -528,16 +530,13 @@ def _members(name: str, value: object) -> Iterator[tuple[str, Parameter | Module
             yield from _members(f"{name}.{index}", item)
 
 
-def _attributes(module: Module) -> Iterator[tuple[str, Parameter | Module]]:
-    for name, value in vars(module).items():
-        if not name.startswith("_"):
-            yield from _members(name, value)
-
-
-def _children(module: Module) -> Iterator[tuple[str, Module]]:
-    for name, member in _attributes(module):
-        if isinstance(member, Module):
-            yield name, member
+def _parts(module: Module, kind: type[K]) -> Iterator[tuple[str, K]]:
+    """Yield the parameters of a module itself, or the modules in it, by name."""
+    for attribute, value in vars(module).items():
+        if not attribute.startswith("_"):
+            for name, member in _members(attribute, value):
+                if isinstance(member, kind):
+                    yield name, member
 
 
 def check_alone(layer: Module) -> None:
@@ -547,7 +546,7 @@ def check_alone(layer: Module) -> None:
             f"cache: got one for a model with a {type(layer).__name__}, which keeps no "
             "keys; expected layers that take `cache`, or see each token alone"
         )
-    for _, child in _children(layer):
+    for _, child in _parts(layer, Module):
         check_alone(child)
 
 
@@ -555,12 +554,11 @@ def _entries(
     module: Module, prefix: str = "", computed: bool = True
 ) -> Iterator[tuple[str, Parameter | Array]]:
     """Yield the entries of `state_dict`, in PyTorch's order: a module's own first."""
-    for name, member in _attributes(module):
-        if isinstance(member, Parameter):
-            yield prefix + name, member
+    for name, parameter in _parts(module, Parameter):
+        yield prefix + name, parameter
     for name, array in module._computed().items() if computed else ():
         yield prefix + name, array
-    for name, child in _children(module):
+    for name, child in _parts(module, Module):
         first = module._prefixes.get(name, f"{name}.")
         yield from _entries(child, prefix + first, computed)
 
