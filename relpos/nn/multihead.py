@@ -567,12 +567,12 @@ class TransformerLayer(Module):
         own = {"d_model": d_model, "num_heads": num_heads}
         self._set_up(own | {"rng": rng, "dtype": dtype})
         self._settings = None  # the parts say it all
-        options: dict[str, Any] = {"rng": self._rng, "dtype": self.dtype}
+        options = self._options
         attention = MultiheadAttention(
             d_model,
             num_heads,
             dropout,
-            is_causal=as_causal(is_causal, position),
+            is_causal=is_causal,
             window=window,
             position=position,
             **options,
