@@ -40,47 +40,34 @@ def taken_for(x: Array, stored: Axes, read: Axes) -> Array:
 
 
 class Order(NamedTuple):
-    """An array of axes (B, H, L, D), put in order `stored` and read as if in `read`.
-
-    `read` is None if nothing is reshaped: the axes are taken for (B, H, L, D).
-    """
+    """An array of axes (B, H, L, D), put in order `stored` and read as if in `read`."""
 
     stored: Axes
-    read: Axes | None
+    read: Axes = HEADS_FIRST
 
     def of(self, x: Array) -> Array:
-        """Return an array in this order."""
+        """Return an array in this order, by a reshape."""
         x4 = x.reshape((1,) * (4 - x.ndim) + x.shape)
-        if self.read is None:
-            return x4.transpose(self.stored)
         return taken_for(x4, self.stored, self.read).reshape(x.shape)
 
-    @property
-    def inverse(self) -> Order:
-        if self.read is None:
-            return Order(tuple(np.argsort(self.stored)), None)
-        return Order(self.read, self.stored)
-
     def __str__(self) -> str:
-        read = HEADS_FIRST if self.read is None else self.read
-        return f"{_axes(self.stored)} taken for {_axes(read)}"
+        return f"{_axes(self.stored)} taken for {_axes(self.read)}"
 
 
 def _axes(order: Axes) -> str:
     return f"({', '.join(NAMES[axis] for axis in order)})"
 
 
-#: Heads split by a view, without a transpose, and layouts (B, L, H, D) not transposed.
-_VIEWED = (Order((0, 2, 1, 3), HEADS_FIRST), Order((0, 2, 1, 3), None))
+#: Heads split by a view, without a transpose.
+_VIEWED = Order(HEADS_JOINED)
 
 
 def _orders() -> list[Order]:
-    """List orders by reshaping, simple ones first, then by exchanged axes."""
-    every = [(0, 2, 1, 3), *permutations(range(4))]
+    """List orders by reshaping, simple ones first."""
+    every = [HEADS_JOINED, *permutations(range(4))]
     found = [Order(x, y) for y in (HEADS_FIRST, HEADS_JOINED) for x in every if x != y]
     found.sort(key=lambda order: order.stored not in (HEADS_FIRST, HEADS_JOINED))
-    kept = [Order(x, None) for x in every if x[3] == 3 and x != HEADS_FIRST]
-    return [*dict.fromkeys((*kept, *found))]
+    return [*dict.fromkeys(found)]
 
 
 def _repeats(order: Order, shape: tuple[int, ...]) -> bool:
@@ -101,12 +88,10 @@ def inputs(
 ) -> Attempt | None:
     """Read operands in another order; `back`: results are put back in the same way."""
     given = attempt.given(names)
-    shapes, together = {x.shape for x in given.values()}, len(names) == 3 and back
+    shapes = {x.shape for x in given.values()}
     if len(given) < len(names):
         return None
     if any(len(shape) not in (3, 4) or _repeats(order, shape) for shape in shapes):
-        return None
-    if order.read is None and (attempt.rotary or len(shapes) > 1 or not together):
         return None
     arrays = {name: order.of(x) for name, x in given.items()}
     if all(np.array_equal(x, given[name]) for name, x in arrays.items()):
@@ -115,18 +100,33 @@ def inputs(
         f"heads of {_plurals(names)} split without a transpose, by a reshape: axes "
         f"{order}"
     )
-    if order.read is None:
-        over = {0: "items of the batch", 1: "heads", 2: "positions"}[order.stored[2]]
-        detail = f"the layout {order}, so that attention is over the {over}"
     made = attempt.told(detail, **arrays)
-    return replace(made, arrangement=order.inverse.of) if back else made
+    inverse = Order(order.read, order.stored)
+    return replace(made, arrangement=inverse.of) if back else made
+
+
+@variant
+def untransposed(attempt: Attempt, stored: Axes) -> Attempt | None:
+    """Take axes of all operands for others, and put the results back."""
+    given = attempt.given(TOGETHER[0])
+    (shape, *others), order = {x.shape for x in given.values()}, Order(stored)
+    fits = len(given) == 3 and len(shape) == 4 and not attempt.rotary
+    if not fits or others or _repeats(order, shape):
+        return None
+    arrays = {name: x.transpose(stored) for name, x in given.items()}
+    if all(np.array_equal(x, given[name]) for name, x in arrays.items()):
+        return None
+    over = {0: "items of the batch", 1: "heads", 2: "positions"}[stored[2]]
+    detail = f"the layout {order}, so that attention is over the {over}"
+    arrangement = partial(np.transpose, axes=np.argsort(stored))
+    return replace(attempt.told(detail, **arrays), arrangement=arrangement)
 
 
 @variant
 def outputs(attempt: Attempt, order: Order) -> Attempt | None:
     """Put results in another order, where they have the entries of the right ones."""
     shape = attempt.get("query").shape
-    if len(shape) not in (3, 4) or attempt.aim is None or order.read is None:
+    if len(shape) not in (3, 4):
         return None
     detail = f"heads merged without a transpose, by a reshape: axes {order}"
     return replace(attempt, arrangement=order.of, detail=detail)
@@ -134,8 +134,8 @@ def outputs(attempt: Attempt, order: Order) -> Attempt | None:
 
 def splits() -> list[Change]:
     """List the orders of heads that are split by a view, or not transposed."""
-    every = TOGETHER[0]
-    return [inputs(every, order, back) for order in _VIEWED for back in (True, False)]
+    viewed = [inputs(TOGETHER[0], _VIEWED, back) for back in (True, False)]
+    return [*viewed, untransposed(HEADS_JOINED)]
 
 
 @variant
@@ -162,12 +162,8 @@ def moved_results(attempt: Attempt) -> Iterator[Attempt]:
 
 #: Ways to mix up items (B) and heads (H) of a term (B, H, .., ..), in words.
 MIXED: dict[str, Callable[[Array], Array]] = {
-    "reshaped from (H, B) to (B, H)": lambda x: (
-        x.reshape(x.shape[1], x.shape[0], *x.shape[2:]).swapaxes(0, 1)
-    ),
-    "transposed to (H, B) and reshaped to (B, H)": lambda x: (
-        x.swapaxes(0, 1).reshape(x.shape)
-    ),
+    "reshaped from (H, B) to (B, H)": Order(HEADS_FIRST, (1, 0, 2, 3)).of,
+    "transposed to (H, B) and reshaped to (B, H)": Order((1, 0, 2, 3)).of,
     "of head 0 for all heads": lambda x: np.broadcast_to(x[:, :1], x.shape),
     "of item 0 for all items of the batch": lambda x: np.broadcast_to(x[:1], x.shape),
     "of the heads in reverse order": lambda x: x[:, ::-1],
@@ -213,14 +209,16 @@ def merges() -> list[Change]:
 
 
 def other_orders() -> list[Change]:
-    split = [
-        inputs(names, order, back)
-        for names in TOGETHER
-        for order in _orders()
-        for back in ((True, False) if names == TOGETHER[0] else (False,))
-        if names != TOGETHER[0] or order not in _VIEWED
+    orders, (every, *some_operands) = _orders(), TOGETHER
+    layouts = [x for x in permutations(range(4)) if x[3] == 3 and x != HEADS_FIRST]
+    layouts.remove(HEADS_JOINED)  # is in `splits`, as are the heads that are viewed
+    others = [order for order in orders if order != _VIEWED]
+    return [
+        *map(outputs, orders),
+        *map(untransposed, layouts),
+        *(inputs(every, order, back) for order in others for back in (True, False)),
+        *(inputs(names, order, False) for names in some_operands for order in orders),
     ]
-    return [*map(outputs, _orders()), *split]
 
 
 # ---- fused projections ---------------------------------------------------------------
