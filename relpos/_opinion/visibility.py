@@ -291,17 +291,22 @@ def crossed(
 
 
 def with_axis(
-    attempt: Attempt, x: Array, axis: int, order: Callable[[Array], Array]
+    attempt: Attempt, x: Array, axis: int, change: Callable[..., Array]
 ) -> Array | None:
-    """Take the entries of an axis in another order, or one of them for all."""
-    if x.ndim < -axis or (count := x.shape[axis]) < 2:
+    """Change a set along an axis, to another order or to one entry for all."""
+    if x.ndim < -axis or x.shape[axis] < 2:
         return None
-    return np.take(x, np.broadcast_to(order(np.arange(count)), count), axis=axis)
+    return np.broadcast_to(change(x, axis=axis), x.shape)
 
 
 def moved(axis: int, step: int) -> Reset:
     """Shift a set, whose first or last entries are repeated."""
-    return partial(with_axis, axis=axis, order=lambda at: np.clip(at - step, 0, at[-1]))
+
+    def change(x: Array, axis: int) -> Array:
+        at = np.arange(x.shape[axis])
+        return np.take(x, np.clip(at - step, 0, at[-1]), axis=axis)
+
+    return partial(with_axis, axis=axis, change=change)
 
 
 def rolled() -> Iterator[Changes]:
@@ -309,7 +314,7 @@ def rolled() -> Iterator[Changes]:
     sides = {-1: "keys, as where a memory is on the other side", -2: "queries"}
     for (axis, side), step in product(sides.items(), range(1, 17)):
         words = f"{{}} rolled by {step} {side}"
-        reset = partial(with_axis, axis=axis, order=partial(np.roll, shift=step))
+        reset = partial(with_axis, axis=axis, change=partial(np.roll, shift=step))
         yield from of_each(reset, words, "key_lengths", "key_ranges", "attn_mask")
 
 
@@ -339,13 +344,6 @@ def tiled(attempt: Attempt, x: Array) -> Array | None:
         return None
     order = np.arange(len(x) * attempt.get("query").shape[-3]) % len(x)
     return np.take(x[:, 0], order.reshape(len(x), -1), axis=0)
-
-
-def reduced(attempt: Attempt, x: Array, function: Callable[..., Array]) -> Array | None:
-    """Use one set of keys for all items of the batch."""
-    if x.ndim < 4 or len(x) < 2:
-        return None
-    return np.broadcast_to(function(x, axis=0, keepdims=True), x.shape)
 
 
 def with_end(side: str, step: int) -> tuple[Reset, str]:
@@ -395,11 +393,11 @@ RESETS: dict[str, tuple[Reset, str]] = {
         "{} with the query's own key hidden too",
     ),
     "visible_reversed": (
-        partial(with_axis, axis=-1, order=np.flip),
+        partial(with_axis, axis=-1, change=np.flip),
         "{} on the other side: reversed along the keys",
     ),
     "visible_rows_reversed": (
-        partial(with_axis, axis=-2, order=np.flip),
+        partial(with_axis, axis=-2, change=np.flip),
         "{} reversed along the queries",
     ),
     "visible_one_later": (moved(-1, 1), "{} moved by one key towards the last"),
@@ -440,19 +438,19 @@ RESETS: dict[str, tuple[Reset, str]] = {
         "one by one (repeat)",
     ),
     "visible_of_last_query": (
-        partial(with_axis, axis=-2, order=lambda at: at[-1:]),
+        partial(with_axis, axis=-2, change=partial(np.take, indices=[-1])),
         "{} of the last query for all queries",
     ),
     "visible_of_first_query": (
-        partial(with_axis, axis=-2, order=lambda at: at[:1]),
+        partial(with_axis, axis=-2, change=partial(np.take, indices=[0])),
         "{} of the first query for all queries",
     ),
     "visible_of_longest": (
-        partial(reduced, function=np.any),
+        partial(with_axis, axis=-4, change=partial(np.any, keepdims=True)),
         "{} of all items of the batch together: a key that any item shows is visible",
     ),
     "visible_of_shortest": (
-        partial(reduced, function=np.all),
+        partial(with_axis, axis=-4, change=partial(np.all, keepdims=True)),
         "{} of all items of the batch together: a key that any item hides is hidden",
     ),
 }
