@@ -21,12 +21,20 @@ Flag = TypeVar("Flag", bound=bool)
 Off: TypeAlias = Literal[False]
 
 
-class Computed(TypedDict, total=False):
-    """Keywords of all functions, without those of results."""
+class Common(TypedDict, total=False):
+    """Keywords of `graph_attention`, too."""
 
     num_threads: int | None
-    rng: Seed
     scale: float | None
+    position_query: ArrayLike | None
+    softcap: float | None
+    sinks: ArrayLike | None
+
+
+class Computed(Common, total=False):
+    """Keywords of all other functions, without those of results."""
+
+    rng: Seed
     enable_gqa: bool
     query_offset: ArrayLike | None
     rel_query: ArrayLike | None
@@ -35,9 +43,6 @@ class Computed(TypedDict, total=False):
     buckets: ArrayLike | None
     beyond: str
     labels: ArrayLike | None
-    position_query: ArrayLike | None
-    softcap: float | None
-    sinks: ArrayLike | None
     log_decay: ArrayLike | None
     key_ranges: ArrayLike | None
     key_lengths: ArrayLike | None
@@ -45,7 +50,7 @@ class Computed(TypedDict, total=False):
 
 
 class Keywords(Computed, Generic[Flag], total=False):
-    """Keywords of all functions."""
+    """Keywords of these functions."""
 
     return_lse: Flag
     return_weights: Flag
@@ -94,12 +99,7 @@ class FireKeywords(RelativeGlobalKeywords[Flag], total=False):
     rel_key: ArrayLike | None
 
 
-class GraphKeywords(TypedDict, Generic[Flag], total=False):
+class GraphKeywords(Common, Generic[Flag], total=False):
     edges: ArrayLike | SparseRows | None
-    position_query: ArrayLike | None
-    softcap: float | None
-    sinks: ArrayLike | None
-    scale: float | None
     return_lse: Flag
     return_context: Flag
-    num_threads: int | None
