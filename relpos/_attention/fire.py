@@ -325,6 +325,4 @@ def fire_attention(
             [1.99],
             [2.95]]])
     """
-    given = {**locals()}
-    del given["keywords"]
-    return attend(given | as_call(query, key, value, keywords))
+    return attend(locals() | as_call(query, key, value, keywords))

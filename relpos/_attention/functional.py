@@ -245,12 +245,10 @@ def backward(
 ) -> Any:
     """Gradients of a call whose forward gave `kept`: out, row_max and row_sum."""
     problem = prepare(call, part)
-    rows = (*problem.batch, problem.sizes.H, problem.sizes.Lq)
-    out = _kept("out", kept[0], (*rows, problem.sizes.Dv), problem)
-    row_max, row_sum = (
-        _kept(name, array, rows, problem)
-        for name, array in zip(("row_max", "row_sum"), kept[1:], strict=True)
-    )
+    rows = shape_of(problem)[:-1]
+    shapes = {"out": shape_of(problem), "row_max": rows, "row_sum": rows}
+    pairs = zip(shapes.items(), kept, strict=True)
+    out, row_max, row_sum = (_kept(*named, x, problem) for named, x in pairs)
     saved = Saved(out, row_max, row_sum, _dropout(call, problem, part))
     return differentiate(problem, saved, grad_out, grad_lse, wrt, call["num_threads"])
 
@@ -296,7 +294,7 @@ def _dropout(call: Call, problem: Problem, part: Part | None) -> int:
     return draw_seed(as_int("rng", rng, 0), dropout_p)
 
 
-def _kept(name: str, value: object, shape: tuple[int, ...], problem: Problem) -> Array:
+def _kept(name: str, shape: tuple[int, ...], value: object, problem: Problem) -> Array:
     """Check one of the forward's results, and take it to the kernel's dtype."""
     array = as_floating(f"result.{name}", value)
     wanted = f"{shape}, as attention_forward returned it for these inputs"
