@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias
 import numpy as np
 
 from relpos._attention import fire_network
-from relpos._attention.operands import LABELS, OPERANDS, READ_SHORT, ROWS, TABLES
+from relpos._attention.operands import LABELLED, OPERANDS, READ_SHORT, ROWS, TABLES
 from relpos._attention.problem import Problem, fold_rows, gather_rows, offsets_of
 from relpos._checks import (
     Array,
@@ -430,18 +430,18 @@ def _buffer(name: str, problem: Problem) -> Array:
     The kernel sums along the axes that it lacks or has once: over heads, and over all
     batch axes at once. Sums over some of the batch axes follow later.
     """
-    row, batch, shape = OPERANDS[name], problem.batch, problem.inputs[name].shape
+    row, given, dtype = OPERANDS[name], problem.inputs[name], problem.dtype
+    batch, sizes, shape = problem.batch, problem.sizes, given.shape
     if row.is_shared:
         own = _aligned_shape(name, problem)
         repeats = math.prod(own[: -row.axes]) == 1
         shape = own if repeats else (*batch, *own[-row.axes :])
     elif not row.is_written or shape[: -row.axes] != batch:
-        shape = (*batch, *map(problem.sizes.length, row.letters))
-    written, sizes = row.is_written and "indptr" not in problem.operands, problem.sizes
+        shape = (*batch, *map(sizes.length, row.letters))
+    written = row.is_written and "indptr" not in problem.operands
     make = empty if written and sizes.H and sizes.Lq and sizes.Lk else zeros
-    given, dtype = problem.inputs[name], problem.dtype
     if written and given.itemsize == 2 and dtype.char == "f":
-        has_labels = any(label in problem.operands for label in ("labels", *LABELS))
+        has_labels = any(label in problem.operands for label in LABELLED)
         if not has_labels and math.prod(shape) == given.size:
             dtype = given.dtype.newbyteorder("=")
     return new_array(f"gradient of {name}", shape, dtype, make)

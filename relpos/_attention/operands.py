@@ -313,6 +313,8 @@ LABELS = {
     name: Labels(name, "1qk", "(..., Lq, Lk)")
     for name in (f"labels[{n}]" for n in range(MOST_LABELS))
 }
+#: Labels that are one array, and those of a tuple.
+LABELLED = ("labels", *LABELS)
 #: All arrays of a call.
 ROWS: Mapping[str, Operand] = {**OPERANDS, **LABELS}
 TABLES = {name: row for name, row in OPERANDS.items() if isinstance(row, Table)}

@@ -13,7 +13,7 @@ import numpy as np
 from relpos._attention import fire_network
 from relpos._attention.edges import as_edges
 from relpos._attention.operands import (
-    LABELS,
+    LABELLED,
     ROWS,
     TABLES,
     Call,
@@ -108,14 +108,15 @@ def prepare(call: Call, part: Part | None = None) -> Problem:
     )
     rule = as_choice("beyond", call["beyond"], _BEYOND)
     graph: dict[str, Array] = {}
+    tables = {name: inputs[name] for name in TABLES if name in inputs}
     if "edges" in call:
-        graph, placement = as_edges(call, tables_of(inputs), sizes), UNPLACED
+        graph, placement = as_edges(call, tables, sizes), UNPLACED
     elif "labels" in inputs or "labels[0]" in inputs:
-        placement = _check_all_labels(call, inputs)
+        placement = _check_all_labels(call, inputs, tables)
     else:
         line = call["min_relative_position"], call["buckets"]
-        placement = place_tables(inputs, *line, rule)
-    if not tables_of(inputs):
+        placement = place_tables(tables, *line, rule)
+    if not tables:
         _check_no_rows(call)
     window = _window(call["window"], as_flag("is_causal", call["is_causal"]))
     if fire is not None and part is not None:
@@ -189,10 +190,6 @@ def offsets_of(inputs: Mapping[str, Array]) -> Array:
     return inputs.get("query_offset", _NO_OFFSET)
 
 
-def tables_of(inputs: Mapping[str, Array]) -> dict[str, Array]:
-    return {name: inputs[name] for name in TABLES if name in inputs}
-
-
 def _check_no_rows(call: Call) -> None:
     """Raise where a call without a table says which of its rows to read."""
     for name in ("labels", "buckets", "min_relative_position"):
@@ -203,7 +200,9 @@ def _check_no_rows(call: Call) -> None:
             )
 
 
-def _check_all_labels(call: Call, inputs: dict[str, Array]) -> Placement:
+def _check_all_labels(
+    call: Call, inputs: dict[str, Array], tables: dict[str, Array]
+) -> Placement:
     """Check the labels; tables then lie nowhere on the line of relative positions."""
     for name in ("min_relative_position", "buckets"):
         if call[name] is not None:
@@ -211,8 +210,7 @@ def _check_all_labels(call: Call, inputs: dict[str, Array]) -> Placement:
                 f"labels: given together with {name}; labels are table rows already, "
                 "expected one of the two"
             )
-    tables = tables_of(inputs)
-    for name in ("labels", *LABELS):
+    for name in LABELLED:
         if name in inputs:
             check_labels(name, inputs[name], tables)
     return UNPLACED
@@ -347,29 +345,27 @@ def _dropout(dropout_p: object) -> float:
 
 
 def place_tables(
-    inputs: Mapping[str, Array], minimum: object, buckets: object, beyond: str
+    tables: Mapping[str, Array], minimum: object, buckets: object, beyond: str
 ) -> Placement:
     """Find the relative positions that each table serves, and the rows to gather."""
-    first = index = widest = None
-    tables = tables_of(inputs)
+    first = index = None
     if not tables and minimum is None and buckets is None:
         return UNPLACED
     if minimum is not None:
         limit = POSITION_LIMIT - 1
         first = as_int("min_relative_position", minimum, -limit, limit)
     if buckets is not None:
-        index = _check_buckets(buckets, inputs)
+        index = _check_buckets(buckets, tables)
     spans: dict[str, range] = {}
     for name, table in tables.items():
         count = index.size if index is not None else TABLES[name].rows(table)
         counted = "buckets" if index is not None else None
-        spans[name] = span = _span(name, count, first, spans, counted)
-        if name != "rel_bias" and (widest is None or len(span) > len(widest)):
-            widest = span
+        spans[name] = _span(name, count, first, spans, counted)
     rows = {} if index is None else dict.fromkeys(spans, index)
-    vectors = widest or range(1)
-    for name, span in spans.items():
-        if name not in rows and name != "rel_bias" and span != vectors:
+    of_vectors = {name: span for name, span in spans.items() if name != "rel_bias"}
+    vectors = max(of_vectors.values(), key=len, default=range(1))
+    for name, span in of_vectors.items():
+        if name not in rows and span != vectors:
             rows[name] = _rows_of(span, vectors, beyond)
     return Placement(spans, rows, vectors, spans.get("rel_bias", range(1)))
 
@@ -402,8 +398,8 @@ def transformer_xl_origin(counted: str, count: int, lq: int, lk: int) -> int:
     return 1 - lk
 
 
-def _check_buckets(buckets: object, inputs: Mapping[str, Array]) -> Array:
-    counts = {name: TABLES[name].rows(x) for name, x in tables_of(inputs).items()}
+def _check_buckets(buckets: object, tables: Mapping[str, Array]) -> Array:
+    counts = {name: TABLES[name].rows(table) for name, table in tables.items()}
     index = as_integers("buckets", buckets)
     wanted = "(n,), one table row for each relative position"
     check_shape("buckets", index, index.ndim == 1 and index.size > 0, wanted)

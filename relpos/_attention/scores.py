@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from relpos._attention.attention import DEFAULTS
-from relpos._attention.operands import LABELS, ROWS, Call, read
+from relpos._attention.operands import LABELLED, ROWS, Call, read
 from relpos._attention.problem import (
     UNBOUNDED,
     Problem,
@@ -214,9 +214,8 @@ def _for_items(problem: Problem, integers: Array) -> Array:
 def _rows(problem: Problem, name: str, relative: Array) -> list[Array]:
     """Rows of a table for each pair, negative where it has none."""
     operands = problem.operands
-    names = [n for n in ("labels", *LABELS) if n in operands]
-    if names:
-        return [operands[n].astype(np.int64) for n in names]
+    if labels := [operands[n] for n in LABELLED if n in operands]:
+        return [of_pairs.astype(np.int64) for of_pairs in labels]
     of = "min_bias_position" if name == "rel_bias" else "min_relative_position"
     rows = relative - operands[of]
     inside = np.clip(rows, 0, operands[name].shape[-2] - 1)
