@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import pickle
 import sys
 from collections.abc import Callable
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from time import process_time, strftime
 from typing import Any
@@ -58,18 +57,13 @@ included.
 
 def in_fork(work: Callable[[], Any]) -> Any:
     """The result of a call in a copy of this process, which has its own memory."""
-    read, write = os.pipe()
-    child = os.fork()
-    if not child:
-        try:
-            with os.fdopen(write, "wb") as pipe:
-                pickle.dump(work(), pipe)
-        finally:  # whatever happened, the rest is for the parent
-            os._exit(0)
-    os.close(write)
-    with os.fdopen(read, "rb") as pipe:
-        result = pickle.load(pipe)
-    os.waitpid(child, 0)
+    context = get_context("fork")
+    read, write = context.Pipe(duplex=False)
+    child = context.Process(target=lambda: write.send(work()))
+    child.start()
+    write.close()  # so that a child that fails ends the wait
+    result = read.recv()
+    child.join()
     return result
 
 

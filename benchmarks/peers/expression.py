@@ -48,6 +48,21 @@ class Library(Protocol):
         return self.xp.einsum("bhid,hrd->bhir", rows, table)
 
 
+def queries(x: Tensors, scale: float) -> tuple[Tensor, Tensor]:
+    """q + u, and (q + v) times the scale where a table is multiplied by it."""
+    q = x["query"]
+    content = q + x["pos_bias_u"][..., None, :] if "pos_bias_u" in x else q
+    position = q + x["pos_bias_v"][..., None, :] if "pos_bias_v" in x else q
+    return content, position * scale if "rel_key" in x else position
+
+
+def by_table(library: Library, rows: Tensor, table: Tensor) -> Tensor:
+    """Products of each row with each of the table's, for all heads or for each."""
+    if table.ndim == 2 or rows.shape[0] == 1:
+        return rows @ table.mT
+    return library.by_heads(rows, table)
+
+
 class Expression:
     """The output of a case as an expression of its tensors, matmul and softmax."""
 
@@ -70,11 +85,7 @@ class Expression:
         return self.library.array(mask)
 
     def __call__(self, x: Tensors) -> Tensor:
-        q = x["query"]
-        content = q + x["pos_bias_u"][..., None, :] if "pos_bias_u" in x else q
-        position = q + x["pos_bias_v"][..., None, :] if "pos_bias_v" in x else q
-        if "rel_key" in x:
-            position = position * self.scale
+        content, position = queries(x, self.scale)
         if self.is_long and self.form.is_causal:
             # A row more, so that rows of the skewed view are long enough.
             longer = self.library.pad(x["rel_key"].mT, 0, 1).mT
@@ -103,20 +114,14 @@ class Expression:
             out = out + sums @ x["rel_value"]
         return out
 
-    def by_table(self, rows: Tensor, table: Tensor) -> Tensor:
-        """Products of each row with each of the table's, for all heads or for each."""
-        if table.ndim == 2 or rows.shape[0] == 1:
-            return rows @ table.mT
-        return self.library.by_heads(rows, table)
-
     def bias(self, x: Tensors, block: Block, position: Tensor) -> Tensor:
         """The position term of the scores."""
         if self.is_long:
             band = x["rel_key"][..., block.band.start : block.band.stop + 1, :]
-            return self.skewed(self.by_table(position, band), block.m)
+            return self.skewed(by_table(self.library, position, band), block.m)
         cat, spread = self.cat, self.library.spread
         (left, right), near = block.ends, block.near
-        terms = self.by_table(position, x["rel_key"])
+        terms = by_table(self.library, position, x["rel_key"])
         first, last = terms[..., :1], terms[..., -1:]
         band = [spread(first, left), terms[..., block.inner], spread(last, right)]
         middle = self.skewed(cat(band, -1), near.stop - near.start)

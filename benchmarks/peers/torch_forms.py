@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks.peers.base import Peer, Skipped, Work
 from benchmarks.peers.blocks import Block, form_of
-from benchmarks.peers.expression import Expression, Library, Tensors
+from benchmarks.peers.expression import Expression, Library, Tensors, by_table, queries
 from benchmarks.problems import Problem
 from benchmarks.timing import Array
 
@@ -133,7 +133,7 @@ def flex(case: Problem, mode: str, threads: int) -> Work:
     import torch
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-    form = form_of(case)
+    form, library = form_of(case), InTorch()
     if mode == "fwdbwd":
         raise Skipped("FlexAttention has no backward on a CPU")
     if case.scheme == "shaw":
@@ -143,7 +143,7 @@ def flex(case: Problem, mode: str, threads: int) -> Work:
     use_threads(threads)
     torch._dynamo.reset()
     x = {name: torch.from_numpy(array) for name, array in case.arrays.items()}
-    scale = x["query"].shape[-1] ** -0.5
+    scale = float(x["query"].shape[-1] ** -0.5)
     offset, zero, mask = form.offset, form.zero, None
     if form.is_causal and form.queries > 1:
         mask = create_block_mask(
@@ -168,20 +168,12 @@ def flex(case: Problem, mode: str, threads: int) -> Work:
         return flex_attention(q, x["key"], x["value"], score_mod=add, block_mask=mask)
 
     attention = torch.compile(moved if "rel_key" in x else plain, dynamic=False)
-    library = InTorch()
 
     def work() -> dict[str, Any]:
-        q = x["query"]
+        content, position = queries(x, scale)
         if "rel_key" not in x:
-            return {"out": attention(q).numpy()}
-        position, content, table = q * scale, q, x["rel_key"]
-        if "pos_bias_u" in x:
-            position = (q + x["pos_bias_v"][..., None, :]) * scale
-            content = q + x["pos_bias_u"][..., None, :]
-        if table.ndim == 2 or len(q) == 1:
-            terms = position @ table.mT
-        else:
-            terms = library.by_heads(position, table)
+            return {"out": attention(content).numpy()}
+        terms = by_table(library, position, x["rel_key"])
         return {"out": attention(content, terms).numpy()}
 
     return torch.no_grad()(work)

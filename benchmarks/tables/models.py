@@ -18,6 +18,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import product
 from time import perf_counter, thread_time
 from typing import Any, NamedTuple
 
@@ -25,7 +26,7 @@ import numpy as np
 
 import relpos
 from benchmarks import timing
-from benchmarks.timing import Plan, Row
+from benchmarks.timing import Plan, Row, Rows
 
 WIDTH, HEADS, DIM, TOKENS = 512, 8, 64, 1000
 TARGET = 1.02  # times the faster of the model's own ways, at most
@@ -245,9 +246,8 @@ def timed_over(
     return Row.of_ratios(label, "x its own", over_the_faster(found), error, **goal)
 
 
-def model_row(place: Place, way: str, threads: int, repeats: int) -> Row:
+def model_row(label: str, place: Place, way: str, threads: int, repeats: int) -> Row:
     """Measure one way of a model over the faster of its own."""
-    label = place.label(way, threads)
     wide = place._replace(dtype="float64")
     wanted = work_of(wide, model_of(wide, "eager"))()
     own = [w for w in MODELS[place.model].ways if w in ("eager", "sdpa")]
@@ -257,7 +257,7 @@ def model_row(place: Place, way: str, threads: int, repeats: int) -> Row:
     return timed_over(label, works, error, TARGET, threads, repeats)
 
 
-def encoder_row(length: int, trains: bool, repeats: int) -> Row:
+def encoder_row(label: str, length: int, trains: bool, repeats: int) -> Row:
     """Measure an encoder layer by relpos over the layer's own attention."""
     import torch
 
@@ -282,22 +282,19 @@ def encoder_row(length: int, trains: bool, repeats: int) -> Row:
         return [out, *(p.grad for p in layer.parameters())]
 
     works = [partial(step, layer.train(trains)) for layer in (mine, own)]
-    label = f"encoder layer {'training' if trains else 'forward'} L={length}"
     error = check_distance(works[0](), works[1](), LIMITS["float32"], label)
     return timed_over(label, works, error, ENCODER[length], 1, repeats)
 
 
 def make_plan(isas: list[str], full: bool) -> Plan:
     """Return every row as (label, function that measures it)."""
-    repeats, plan = 15 if full else 5, []
+    rows = Rows(full)
     for place in PLACES:
         ways = [w for w in MODELS[place.model].ways if w.startswith("re")]
-        for way in ways:
-            for threads in (1, 2)[: 2 if full else 1]:
-                row = partial(model_row, place, way, threads, repeats)
-                plan.append((place.label(way, threads), row))
-    for trains in (False, True):
-        for length in ENCODER:
-            label = f"encoder layer {'training' if trains else 'forward'} L={length}"
-            plan.append((label, partial(encoder_row, length, trains, repeats)))
-    return plan
+        for way, threads in product(ways, (1, 2) if full else (1,)):
+            label = place.label(way, threads)
+            rows.add(label, model_row, place, way, threads)
+    for trains, length in product((False, True), ENCODER):
+        label = f"encoder layer {'training' if trains else 'forward'} L={length}"
+        rows.add(label, encoder_row, length, trains)
+    return rows

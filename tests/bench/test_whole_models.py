@@ -74,5 +74,5 @@ def test_the_faster_of_the_others_is_compared_with():
 
 @pytest.mark.parametrize("trains", [False, True])
 def test_an_encoder_layer_is_compared_with_its_own(trains):
-    row = models.encoder_row(32, trains, 1)
+    row = models.encoder_row("an encoder layer", 32, trains, 1)
     assert row.error < 1e-5 and row.target == models.ENCODER[32]
