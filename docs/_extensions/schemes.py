@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from api import public, summary
+from functions import heading
 from notebooks import notebooks
 from sphinx.application import Sphinx
 from sphinx.util import logging
@@ -37,12 +38,6 @@ def faults() -> list[str]:
         elif headings != WRITTEN:
             found.append(f"{path.name}: headings {headings}; wanted {WRITTEN}")
     return found
-
-
-def title_of(scheme: Scheme) -> str:
-    """The first line of its page."""
-    text = (FOLDER / f"{scheme.name}.md").read_text("utf-8")
-    return text.partition("\n")[0].lstrip("# ")
 
 
 def found_by(scheme: Scheme) -> str:
@@ -94,7 +89,8 @@ def table() -> str:
     lines = ["\n| family | acts on | scheme | models |", "|---|---|---|---|"]
     for family in data.families():
         for scheme in (s for s in SCHEMES if s.family == family.name):
-            link = f"[{title_of(scheme)}]({scheme.name}.md)"
+            title, _ = heading(scheme.name)
+            link = f"[{title}]({scheme.name}.md)"
             models = ", ".join(scheme.models)
             lines.append(f"| {family.name} | {family.acts_on} | {link} | {models} |")
     pages = "\n".join(scheme.name for scheme in SCHEMES)

@@ -6,8 +6,9 @@ from typing import Any
 
 from api import summary
 from docutils import nodes
+from functions import heading
 from notebooks import FOLDER, notebooks
-from schemes import own_functions, title_of
+from schemes import own_functions
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
@@ -28,7 +29,7 @@ class ShownIn(SphinxDirective):
         others = {n: None for s in schemes for n in sorted(own_functions(s) - {name})}
         lists = {
             "Schemes": [
-                f"* :doc:`{title_of(scheme)} </schemes/{scheme.name}>`"
+                f"* :doc:`{heading(scheme.name)[0]} </schemes/{scheme.name}>`"
                 for scheme in schemes
             ],
             "See also": [f"* :py:obj:`{n}`: {summary(n)}" for n in others],
