@@ -473,7 +473,6 @@ transformer_xl_attention(pos_bias_u=ones(7)) -> ValueError: 7
 merge_attention(out_a=ones(H, L, DV, dtype=int)) -> TypeError: int64
 merge_attention(lse_b=Tensor()) -> TypeError: .detach()
 merge_attention(lse_a=None) -> TypeError: NoneType; expected float16
-merge_attention(out_a=1.0) -> ValueError: got a single number
 merge_attention(lse_a=ones(H, L, 1)) -> ValueError: shape (2, 4, 1)…out_a's (2, 4, 3);
     expected (2, 4)
 merge_attention(out_b=ones(H, L, 2)) -> ValueError: shape (2, 4, 2) does not match

@@ -97,28 +97,15 @@ GOOD = {
 
 RECIPES = calls(
     """
-bert(distance_embedding=Tensor()) -> TypeError: .detach()
-bert(distance_embedding=TEXT) -> TypeError: dtype <U1; expected float16
-bert(distance_embedding=ones(7, D, dtype=int)) -> TypeError: int64; expe
-bert(distance_embedding=ones(D)) -> ValueError: 1 axes; expected (2P-1, D
-bert(key_query=1) -> TypeError: got int; expected True or False
 deberta(pos_key=TEXT) -> TypeError: dtype <U1; expected float16
-deberta(pos_query=[["a"]]) -> TypeError: dtype <U1; expected float16
 deberta(pos_key=ones(7, D)) -> ValueError: (7, 8); expected … even number
-deberta(pos_key=ones(0, D)) -> ValueError: (0, 8); expected … even number
-deberta(pos_key=ones(8, 0)) -> ValueError: (8, 0); … D at least 1
 deberta(pos_query=ones(7, D), pos_key=None) -> ValueError: (7, 8); expected … even
     number
-deberta(pos_query=ones(D)) -> ValueError: 1 axes; expected (2 span, D)
 deberta(max_position=3) -> ValueError: got 3; expected an integer from 4
 deberta(max_position=2**59) -> ValueError: more bytes than memory can address
 deberta(max_position=2**59, pos_key=ones(10, D), pos_query=None) -> ValueError: more
     bytes than memory can address
-deberta(max_position=9.5) -> TypeError: got float; expected an integer
 t5(weight=ones(32)) -> ValueError: 1 axes; expected (num_buckets, H)
-t5(weight=Tensor()) -> TypeError: .detach()
-t5(weight=TEXT) -> TypeError: dtype <U1; expected float16
-t5(weight=TEXT.tolist()) -> TypeError: dtype <U1; expected float16
 t5(weight=ones(2, 32, H)) -> ValueError: expected (num_buckets, H)
 t5(weight=ones(12, 32)) -> ValueError: weight.T …num_buckets=12 if it
 t5(weight=ones(12, 16), num_buckets=16) -> ValueError: (12, 16) with num_buckets=16;
@@ -126,34 +113,27 @@ t5(weight=ones(12, 16), num_buckets=16) -> ValueError: (12, 16) with num_buckets
 t5(num_buckets=-1) -> ValueError: got -1; expected an integer from 4
 t5(max_distance=2**59) -> ValueError: more bytes than memory can address
 t5(max_distance=8) -> ValueError: got 8; expected an integer from 9
-xlnet(query_length=4.0) -> TypeError: got float; expected an integer
 xlnet(rel_key=TEXT) -> TypeError: dtype <U1; expected float16
 xlnet(pos_bias_u="u") -> TypeError: got str; expected float16
 xlnet(pos_bias_v=None) -> TypeError: got NoneType; expected float16
 xlnet(rel_key=ones(D)) -> ValueError: 1 axes; expected (H, R, D)
-xlnet(rel_key=ones(H, 9, D)) -> ValueError: (2, 9, 8); expected … R = 8 (bi) or 5 (uni)
 xlnet(key_length=-1) -> ValueError: got -1; expected an integer from 0
 xlnet_segments(argument="query") -> ValueError: got 'query'; expected one of 'attn_mask'
 xlnet_segments(query=ones(L, D)) -> ValueError: (4, 8); expected (...,
 xlnet_segments(query=ones(H, L, 0)) -> ValueError: D at least 1
-xlnet_segments(segment_embed=ones(H, D)) -> ValueError: expected (2, 2, 8
 xlnet_segments(pos_bias_s=ones(D)) -> ValueError: (8,); expected (2, 8)
 xlnet_segments(different=ones(L, L)) -> TypeError: float64; expected bool
 xlnet_segments(different=ones(5, 1, L, L, dtype=bool)) -> ValueError: (5, 1, 4, 4);
     expected … broadcasts to (3, 2, 4, 4)
-swin(table=ones(16, H)) -> ValueError: 16 rows …(2, 3); expected 15, the
 swin(table=ones(15)) -> ValueError: 1 axes; expected (prod(2n-1), H)
 swin(window=(2, 0)) -> ValueError: got 0; expected an integer from 1 to
 swin(window=(2, 3.0)) -> TypeError: got float; expected an integer
 swin(window="23") -> TypeError: got str; expected an integer or a sequ
 swin(window=b"ab") -> TypeError: got bytes; expected an integer or a sequ
 swin(table=np.full((15, H), b"a")) -> TypeError: dtype |S1; expected float
-swin(table=Tensor()) -> TypeError: .detach()
 botnet(grid=bytearray(b"ab")) -> TypeError: got bytearray; expected an int
 botnet(rel_height=np.full((3, D), "a")) -> TypeError: dtype <U1; expecte
-botnet(rel_width=[["a"] * D] * 5) -> TypeError: dtype <U1; expected float
 botnet(grid=None) -> TypeError: got NoneType; expected an integer
-botnet(rel_height=ones(5, D)) -> ValueError: (5, 8) for 2 … (3, 8)
 botnet(rel_width=ones(3, D)) -> ValueError: (3, 8) for 3 … (5, 8)
 botnet(grid=(2, 3, 1)) -> ValueError: (2, 3, 1); expected (h, w)
 botnet(grid=3) -> ValueError: got 3; expected (h, w)
@@ -161,10 +141,7 @@ botnet(rel_width=ones(5, D + 1)) -> ValueError: (5, 9) for … (5, 8)
 mpnet(weight=ones(32)) -> ValueError: 1 axes; expected (num_buckets, H)
 mpnet(weight=ones(12, 32)) -> ValueError: weight.T …num_buckets=12 if it
 mpnet(max_distance=8) -> ValueError: got 8; expected an integer from 9
-mpnet(weight=Tensor()) -> TypeError: .detach()
-umt5(weight=ones(32, H, dtype=int)) -> TypeError: int64; expected float16
 umt5(weight=ones(32, H), num_buckets=8) -> ValueError: num_buckets=8;
-umt5(bidirectional=1) -> TypeError: int; expected True or False
 vits(emb_rel_k=ones(5, D)) -> ValueError: (5, 8); expected (1, 2 win
 vits(emb_rel_v=ones(D)) -> ValueError: 1 axes; expected (1, 2 window
 vits(emb_rel_v=Tensor()) -> TypeError: .detach()
@@ -175,12 +152,8 @@ wav2vec2_bert(left_max_position_embeddings=-1) -> ValueError: got -1; expected a
     integer from 0
 wav2vec2_bert(right_max_position_embeddings=8.0) -> TypeError: got float; expected an
     integer
-recurrent_gemma(attention_window_size=0) -> ValueError: got 0; expected an
-recurrent_gemma(attention_window_size=None) -> TypeError: NoneType; expect
 beit(relative_position_bias_table=ones(15, H)) -> ValueError: 15 rows for (2, 3) …3 = 18
 beit(relative_position_bias_table=ones(18)) -> ValueError: (18,); expected (rows, H)
-beit(relative_position_bias_table=ones(18, H, dtype=int)) -> TypeError: int64; expected
-    float16
 beit(window=(2, 3, 1)) -> ValueError: expected (rows, columns)
 beit(window=6) -> ValueError: got 6; expected (rows, columns)
 beit(window="23") -> TypeError: got str; expected an integer or a sequence
@@ -201,10 +174,7 @@ parakeet(bias_u=ones(D)) -> ValueError: (8,); expected (H, D)
 parakeet(bias_v=ones(H, 3)) -> ValueError: (2, 3); expected (2, 8)
 parakeet(relative_k_proj=ones(D, 6)) -> ValueError: (8, 6); expected (16, E)
 parakeet(relative_k_proj=ones(H * D, 5)) -> ValueError: expected an even E
-parakeet(relative_k_proj=ones(H * D, 0)) -> ValueError: expected an even E
-parakeet(length=0) -> ValueError: got 0; expected an integer from 1
 parakeet(length=2**59) -> ValueError: more bytes than memory can address
-parakeet(length=4.0) -> TypeError: got float; expected an integer
 enformer(rel_content_bias=ones(H, D)) -> ValueError: (2, 8); expected (1, H, 1, D)
 enformer(rel_pos_bias=ones(1, H, 1, 3)) -> ValueError: (1, 2, 1, 3); expected (1, 2, 1,
     8)
@@ -213,36 +183,26 @@ enformer(to_rel_k=ones(H * D, 8)) -> ValueError: F a multiple of 6
 enformer(to_rel_k=np.full((H * D, 12), "a")) -> TypeError: <U1; expected
 enformer(length=-1) -> ValueError: got -1; expected an integer from 1
 enformer_positions(dim=8) -> ValueError: got 8; expected a multiple of 6
-enformer_positions(dim=0) -> ValueError: got 0; expected an integer from 6
 enformer_positions(length=0) -> ValueError: got 0; expected an integer from
 enformer_positions(length=2**58) -> ValueError: more bytes than memory can
 enformer_positions(dtype=np.float16) -> TypeError: float16; expected float
-llama4_temperature(floor_scale=-1.0) -> ValueError: -1.0; expected a posi
-llama4_temperature(positions=None) -> TypeError: NoneType; expected real nu
 llama4_temperature(attn_scale="a") -> TypeError: str; expected a real numbe
-llama4(query_length=0) -> ValueError: got 0; expected an integer from 1
 llama4(query_length=4.0) -> TypeError: got float; expected an integer
 llama4(query_length=2**59, key_length=None) -> ValueError: more bytes than
 llama4(key_length=3) -> ValueError: got 3 for 4 queries; expected at least
 llama4(attention_chunk_size=0) -> ValueError: got 0; expected an integer fr
 llama4(start=-1) -> ValueError: expected tokens from 0
 llama4(start=[0.5]) -> TypeError: float64; expected integers
-longt5_local(local_radius=0) -> ValueError: got 0; expected an integer from
-longt5_local(local_radius=None) -> TypeError: NoneType; expected an integer
 longt5_local(length=0) -> ValueError: got 0; expected an integer from 1
 longt5_local(length=2**59) -> ValueError: more bytes than memory can addre
 longt5_local(weight=ones(32)) -> ValueError: expected (num_buckets, H)
 longt5_local(max_distance=8) -> ValueError: got 8; expected an integer fr
 sam(rel_pos_h=ones(D)) -> ValueError: (8,); expected (R, D)
 sam(rel_pos_w=ones(7, 3)) -> ValueError: (7, 3); expected (S, 8)
-sam(rel_pos_w=ones(0, D)) -> ValueError: (0, 8); expected a row or more
-sam(rel_pos_h=ones(3, D, dtype=int)) -> TypeError: int64; expected float16
 sam(grid=4) -> ValueError: got 4; expected (rows, columns)
 sam(grid=(0, 3)) -> ValueError: got 0; expected an integer from 1
 sam(grid=(2**59, 2)) -> ValueError: more bytes than memory can address
 layoutlmv3(rel_pos_bias=ones(8)) -> ValueError: (8,); expected (H, bins
-layoutlmv3(rel_pos_x_bias=ones(3, 12)) -> ValueError: expected (2, bins)
-layoutlmv3(rel_pos_y_bias=Tensor()) -> TypeError: .detach()
 layoutlmv3(position_ids=3) -> ValueError: (); expected (..., L)
 layoutlmv3(position_ids=[2**61] * L) -> ValueError: at most 2**60 in size
 layoutlmv3(bbox=ones(L, 4)) -> TypeError: float64; expected integers
@@ -251,17 +211,10 @@ layoutlmv3(max_rel_pos=2) -> ValueError: got 2; expected an integer from 3
 layoutlmv3(max_rel_2d_pos=3) -> ValueError: got 3; expected an integer from 4
 layoutlmv3(head_dim=0) -> ValueError: got 0; expected an integer from 1
 layoutlmv3(max_rel_pos=0) -> ValueError: got 0; expected an integer from 3
-layoutlmv3(max_rel_2d_pos=2.0) -> TypeError: got float; expected an integer
-inkling(proj=ones(5)) -> ValueError: 1 axes; expected (d_rel, extent)
-inkling(proj=ones(3, 0)) -> ValueError: (3, 0); expected (d_rel, exten
 inkling(proj=ones(H, 3, 5)) -> ValueError: (2, 3, 5); expected (d_rel
-inkling(proj=ones(3, 5, dtype=int)) -> TypeError: int64; expected float16
-inkling(head_dim=0) -> ValueError: got 0; expected an integer from 1
 inkling(window=2.0) -> TypeError: got float; expected an integer
 inkling_temperature(log_scaling_n_floor=0) -> ValueError: 0.0; expected a positive
     number
-inkling_temperature(positions="a") -> TypeError: str; expected real numbers
-inkling_temperature(log_scaling_alpha=np.nan) -> ValueError: nan; expected
 wavlm(gru_rel_pos_const=ones(H)) -> ValueError: expected (1, H, 1, 1)
 wavlm(gru_rel_pos_linear_weight=ones(4, D)) -> ValueError: (8, D)
 wavlm(gru_rel_pos_linear_bias=ones(4)) -> ValueError: expected (8,)
@@ -269,7 +222,6 @@ wavlm(rel_attn_embed=ones(32, 3)) -> ValueError: (num_buckets, 2)
 wavlm(hidden_states=ones(L, D)) -> ValueError: (..., L, 16), 2 heads
 wavlm(max_distance=2**59) -> ValueError: more bytes than memory can address
 wavlm(max_distance=8) -> ValueError: got 8; expected an integer from 9
-zipformer(linear_pos=ones(H * 3)) -> ValueError: expected (H * P, E)
 zipformer(linear_pos=ones(5, 6)) -> ValueError: (5, 6) for 2 heads; expe
 zipformer(linear_pos=ones(H * 3, 5)) -> ValueError: expected an even E
 zipformer(num_heads=0) -> ValueError: got 0; expected an integer from 1
@@ -277,11 +229,7 @@ zipformer(key_length=2) -> ValueError: got 2 for 4 queries; expected at le
 zipformer(key_length=2**59) -> ValueError: more bytes than memory can addr
 zipformer(length_factor=0.0) -> ValueError: 0.0; expected a positive numb
 zipformer_positions(dim=5) -> ValueError: got 5; expected an even number
-zipformer_positions(positions=0) -> ValueError: got 0; expected an integer
-zipformer_positions(positions=True) -> TypeError: bool; expected real numb
 zipformer_positions(positions=2**59) -> ValueError: more bytes than memory
-forgetting_transformer(f_proj_weight=ones(6)) -> ValueError: (6,); expected (H, E)
-forgetting_transformer(f_proj_bias=ones(3)) -> ValueError: (3,); expected (2,)
 forgetting_transformer(hidden_states=ones(L, 5)) -> ValueError: (4, 5); expected (...,
     L, 6)
 forgetting_transformer(hidden_states=ones(L, 6, dtype=int)) -> TypeError: int64;
@@ -289,22 +237,16 @@ forgetting_transformer(hidden_states=ones(L, 6, dtype=int)) -> TypeError: int64;
 forgetting_transformer(window_size=0) -> ValueError: got 0; expected an int
 forgetting_transformer(f_proj_weight=Tensor()) -> TypeError: .detach()
 gpt_oss(sinks=ones(H, 1)) -> ValueError: (2, 1); expected (H,)
-gpt_oss(sinks=np.float64(1)) -> ValueError: (); expected (H,)
-gpt_oss(sinks=ones(H, dtype=int)) -> TypeError: int64; expected float16
-gpt_oss(sinks=Tensor()) -> TypeError: .detach()
 gpt_oss(sliding_window=0) -> ValueError: got 0; expected an integer from 1
 gpt_oss(sliding_window=4.0) -> TypeError: got float; expected an integer
 gemma2(query_pre_attn_scalar=0) -> ValueError: 0.0; expected a positive
-gemma2(query_pre_attn_scalar="4") -> TypeError: str; expected a real number
 gemma2(attn_logit_softcapping=-1.0) -> ValueError: -1.0; expected a posi
-gemma2(attn_logit_softcapping=np.inf) -> ValueError: inf; expected a fini
 gemma2(sliding_window=0) -> ValueError: got 0; expected an integer from 1
 gemma3n_audio(query=ones(L, D)) -> ValueError: (4, 8); expected (..., H
 gemma3n_audio(query=ones(H, L, D, dtype=int)) -> TypeError: int64; expected
 gemma3n_audio(per_dim_scale=ones(3)) -> ValueError: (3,); expected (8,)
 gemma3n_audio(pos_proj=ones(D, 6)) -> ValueError: (8, 6); expected (16, E
 gemma3n_audio(pos_proj=ones(H * D, 5)) -> ValueError: expected an even E
-gemma3n_audio(context_left=0) -> ValueError: got 0; expected an integer from
 gemma3n_audio(context_left=2**59) -> ValueError: more bytes than memory can
 gemma3n_audio(context_right=-1) -> ValueError: got -1; expected an integer
 gemma3n_audio(logit_cap=None) -> TypeError: NoneType; expected a real numb
@@ -312,10 +254,7 @@ gemma3n_audio(logit_cap=0.0) -> ValueError: 0.0; expected a positive
 gemma4_audio(relative_k_proj=ones(H * D, 0)) -> ValueError: expected an even E
 gemma4_audio(context_left=1) -> ValueError: got 1; expected an integer from
 gemma4_audio(chunk_size=0) -> ValueError: got 0; expected an integer from 1
-gemma4_audio(per_dim_scale=Tensor()) -> TypeError: .detach()
 pope(x=ones(4)) -> ValueError: shape (4,) has 1 axes; expected (..., L, D
-pope(x=ones(5, 4, dtype=int)) -> TypeError: got dtype int64; expected float16
-pope(x=Tensor()) -> TypeError: got a torch Tensor
 pope(bias=ones(3)) -> ValueError: got shape (3,); …(4,) or (2, 4)
 pope(bias=ones(3, 4)) -> ValueError: got shape (3, 4); expected (D,) or
 pope(bias=ones(2, 1, 4)) -> ValueError: got shape (2, 1, 4); expected
@@ -328,11 +267,6 @@ pope(offset="1") -> TypeError: got str; expected a real number
 pope(argument="value") -> ValueError: got 'value'; expected one of 'query', 'key'
 pope(argument=True) -> TypeError: got bool; expected one of 'query', 'key'
 rope_vit(freqs=ones(2, 3)) -> ValueError: got shape (2, 3); expected (A, H
-rope_vit(freqs=ones(3, 2, 4)) -> ValueError: with the A = 2 of coordinates
-rope_vit(freqs=ones(2, 2, 4, dtype=int)) -> TypeError: got dtype int64; expect
-rope_vit(freqs=Tensor()) -> TypeError: got a torch Tensor
-rope_vit(coordinates=ones(2)) -> ValueError: shape (2,) has 1 axes; exp
-rope_vit(coordinates=[["a"]]) -> TypeError: got dtype <U1; expected int
 """,
     {"TEXT": np.full((32, H), "a")},
 )
