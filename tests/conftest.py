@@ -19,7 +19,6 @@ NEEDS = {
     "oracles/torch_reference.py": ["torch"],
     "cases/multihead.py": ["torch"],
     "cases/torch_calls.py": ["torch"],
-    "tensors/public_torch_types.py": ["torch"],
     "cases/hugging_every.py": ["torch", "transformers"],
     "cases/hugging_models.py": ["torch", "transformers"],
 }

@@ -8,26 +8,15 @@ from inspect import signature
 
 import numpy as np
 import pytest
+import torch
+from torch_attention import CALLS, tensors_of
+from torch_calls import calls
 
 import relpos
+import relpos.torch
+from relpos.torch._tensors import array_of, result_dtype, tensor_of, under_autocast
 
-torch = pytest.importorskip("torch")
-pytestmark = [
-    pytest.mark.torch,
-    pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors"),
-]
-
-from torch_attention import CALLS, tensors_of  # noqa: E402
-from torch_calls import calls  # noqa: E402
-
-import relpos.torch  # noqa: E402
-from relpos.torch._tensors import (  # noqa: E402
-    array_of,
-    result_dtype,
-    tensor_of,
-    under_autocast,
-)
-
+pytestmark = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 F16, B16, F32, F64 = torch.float16, torch.bfloat16, torch.float32, torch.float64
 
 

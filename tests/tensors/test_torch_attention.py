@@ -6,16 +6,12 @@ from inspect import signature
 
 import numpy as np
 import pytest
+import torch
 from tolerances import assert_bitwise
+from torch_attention import CALLS, tensors_of
 
 import relpos
-
-torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.torch
-
-from torch_attention import CALLS, tensors_of  # noqa: E402
-
-import relpos.torch  # noqa: E402
+import relpos.torch
 
 DTYPES = ["float16", "float32", "float64"]
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 import hashlib
 
 import pytest
+import torch
+from inductor import NEEDS_COMPILER, compile_afresh  # noqa: F401
+from torch.func import grad, jvp, vmap
+from torch_attention import CALLS, tensors_of
 
-torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.torch
-
-from inductor import NEEDS_COMPILER, compile_afresh  # noqa: E402, F401
-from torch.func import grad, jvp, vmap  # noqa: E402
-from torch_attention import CALLS, tensors_of  # noqa: E402
-
-import relpos.torch  # noqa: E402
-from relpos.torch import _attend  # noqa: E402
+import relpos.torch
+from relpos.torch import _attend
 
 DOUBLE = torch.float64
 

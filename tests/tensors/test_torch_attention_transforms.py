@@ -6,17 +6,14 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
+from torch.func import functional_call, grad, jacrev, vjp, vmap
+from torch_attention import CALLS, tensors_of
 
-torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.torch
-
-from torch.func import functional_call, grad, jacrev, vjp, vmap  # noqa: E402
-from torch_attention import CALLS, tensors_of  # noqa: E402
-
-import relpos.torch  # noqa: E402
-from relpos import _core  # noqa: E402
-from relpos._attention import functional  # noqa: E402
-from relpos.torch import _attention, _engine  # noqa: E402
+import relpos.torch
+from relpos import _core
+from relpos._attention import functional
+from relpos.torch import _attention, _engine
 
 SIZE = 3
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import torch
+from inductor import NEEDS_COMPILER, compile_afresh  # noqa: F401
+from torch.func import grad, jacrev, vmap
 
-torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.torch
-
-from inductor import NEEDS_COMPILER, compile_afresh  # noqa: E402, F401
-from torch.func import grad, jacrev, vmap  # noqa: E402
-
-import relpos.torch  # noqa: E402
+import relpos.torch
 
 REFUSED = "weights have no gradient"
 

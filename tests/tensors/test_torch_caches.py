@@ -10,15 +10,12 @@ import pkgutil
 from contextlib import contextmanager
 
 import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
-torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.torch
-
-from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
-
-import relpos.torch  # noqa: E402
-from relpos.torch.nn import RelativeMultiheadAttention  # noqa: E402
-from relpos.torch.nn._multihead import deberta_buckets, t5_buckets  # noqa: E402
+import relpos.torch
+from relpos.torch.nn import RelativeMultiheadAttention
+from relpos.torch.nn._multihead import deberta_buckets, t5_buckets
 
 #: What each cached function is called with, by the position of the layer that calls it.
 SIZES = {

@@ -5,14 +5,13 @@ from __future__ import annotations
 import pathlib
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
 if not torch.distributed.is_available():
     pytest.skip("torch is built without distributed", allow_module_level=True)
 
-import relpos.torch  # noqa: E402
+import relpos.torch
 
-pytestmark = pytest.mark.torch
 EXAMPLES = pathlib.Path(__file__).parents[2] / "docs" / "examples"
 
 

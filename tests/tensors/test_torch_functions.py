@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
+from inductor import NEEDS_COMPILER, compile_afresh  # noqa: F401
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd import forward_ad, gradcheck
+from torch.func import grad, jacrev, vmap
+from torch_calls import calls
 
 import relpos
-
-torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.torch
-
-from inductor import NEEDS_COMPILER, compile_afresh  # noqa: E402, F401
-from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
-from torch.autograd import forward_ad, gradcheck  # noqa: E402
-from torch.func import grad, jacrev, vmap  # noqa: E402
-from torch_calls import calls  # noqa: E402
-
-import relpos.torch  # noqa: E402
-from relpos.torch import _biases, _encodings  # noqa: E402
-from relpos.torch._functions import TensorFunction  # noqa: E402
+import relpos.torch
+from relpos.torch import _biases, _encodings
+from relpos.torch._functions import TensorFunction
 
 CALLS = calls()
 SMOOTH = {label: call for label, call in CALLS.items() if call.wanted}

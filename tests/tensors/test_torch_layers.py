@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from module_cases import CASES, real
 
+import relpos.torch
 from relpos import nn
-
-torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.torch
-
-import relpos.torch  # noqa: E402
 
 #: Largest relative difference, by dtype.
 NEAR = {"float32": 3e-6, "float64": 1e-12}

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
+from module_cases import CASES
+from multihead import DTYPE, SIZES, E, H, draw, near, seeded
 
+import relpos.torch
 from relpos import nn
-
-torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.torch
-
-from module_cases import CASES  # noqa: E402
-from multihead import DTYPE, SIZES, E, H, draw, near, seeded  # noqa: E402
-
-import relpos.torch  # noqa: E402
-from relpos.torch.nn import RelativeMultiheadAttention  # noqa: E402
+from relpos.torch.nn import RelativeMultiheadAttention
 
 POSITIONS = [None, *SIZES]
 NOTHING = [(0, 5), (2, 0), (0, 0)]  # batch and length

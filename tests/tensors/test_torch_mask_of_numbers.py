@@ -5,14 +5,10 @@ from __future__ import annotations
 import warnings
 
 import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
-torch = pytest.importorskip("torch")
-
-from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
-
-import relpos.torch as rt  # noqa: E402
-
-pytestmark = pytest.mark.torch
+import relpos.torch as rt
 
 X = torch.randn(2, 6, 4, generator=torch.Generator().manual_seed(0))
 ALLOWED = torch.ones(6, 6).tril()

@@ -7,11 +7,9 @@ import io
 import pickle
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.torch
-
-from relpos.torch.nn import RelativeMultiheadAttention  # noqa: E402
+from relpos.torch.nn import RelativeMultiheadAttention
 
 
 def made(**options):

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
+from multihead import DTYPE, SIZES, E, H, L, N, draw, near, seeded
+from torch import nn
 
+import relpos.torch
 from relpos import recipes, reference
-
-torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.torch
-
-from multihead import DTYPE, SIZES, E, H, L, N, draw, near, seeded  # noqa: E402
-from torch import nn  # noqa: E402
-
-import relpos.torch  # noqa: E402
-from relpos.torch.nn import RelativeMultiheadAttention  # noqa: E402
+from relpos.torch.nn import RelativeMultiheadAttention
 
 # ---- without a position: PyTorch's module -------------------------------------------
 

@@ -7,17 +7,13 @@ import pickle
 import warnings
 
 import pytest
+import torch
+from multihead import DTYPE, SIZES, E, H, L, N, draw, near, seeded
+from torch import nn
 
+import relpos.torch
 from relpos import nn as arrays
-
-torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.torch
-
-from multihead import DTYPE, SIZES, E, H, L, N, draw, near, seeded  # noqa: E402
-from torch import nn  # noqa: E402
-
-import relpos.torch  # noqa: E402
-from relpos.torch.nn import RelativeMultiheadAttention  # noqa: E402
+from relpos.torch.nn import RelativeMultiheadAttention
 
 LONGEST = 7  # of "music"
 POSITIONS = [None, *SIZES]

@@ -6,15 +6,12 @@ import copy
 import pickle
 
 import pytest
+import torch
+from multihead import DTYPE, SIZES, E, H, L, N, draw, near, seeded
+from refusals import check, every_row
+from torch import nn
 
-torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.torch
-
-from multihead import DTYPE, SIZES, E, H, L, N, draw, near, seeded  # noqa: E402
-from refusals import check, every_row  # noqa: E402
-from torch import nn  # noqa: E402
-
-from relpos.torch.nn import RelativeMultiheadAttention  # noqa: E402
+from relpos.torch.nn import RelativeMultiheadAttention
 
 
 @pytest.mark.parametrize("position", [None, *SIZES])

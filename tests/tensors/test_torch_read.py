@@ -9,24 +9,21 @@ import warnings
 
 import numpy as np
 import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd import forward_ad
 
-torch = pytest.importorskip("torch")
+import relpos
+import relpos.torch
+from relpos import _core
+from relpos._attention import attention, functional
+from relpos._settings import kernels
+from relpos.torch import _attention, _engine
+
 pytestmark = [
-    pytest.mark.torch,
     pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors"),
     pytest.mark.filterwarnings("ignore:.*[Qq]uantiz"),
 ]
-
-from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
-from torch.autograd import forward_ad  # noqa: E402
-
-import relpos  # noqa: E402
-import relpos.torch  # noqa: E402
-from relpos import _core  # noqa: E402
-from relpos._attention import attention, functional  # noqa: E402
-from relpos._settings import kernels  # noqa: E402
-from relpos.torch import _attention, _engine  # noqa: E402
-
 needs_table = pytest.mark.skipif(
     not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"),
     reason="this torch has no table of DLPack",

@@ -6,16 +6,13 @@ import ast
 import inspect
 
 import pytest
+import torch
 
+import relpos.torch
 from relpos._schemes import SCHEMES, scheme_called
 from relpos.nn import multihead as arrays
-
-torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.torch
-
-import relpos.torch  # noqa: E402
-from relpos.torch import nn  # noqa: E402
-from relpos.torch.nn import _multihead as positions  # noqa: E402
+from relpos.torch import nn
+from relpos.torch.nn import _multihead as positions
 
 ARGUMENTS = {"scheme", "schemes", "position"}
 

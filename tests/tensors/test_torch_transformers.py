@@ -11,26 +11,18 @@ import sys
 import warnings
 from types import SimpleNamespace
 
+import hugging_models as models
 import pytest
-
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-
-import hugging_models as models  # noqa: E402
-from transformers.integrations.sdpa_attention import (  # noqa: E402
-    sdpa_attention_forward,
-)
-from transformers.models.deberta_v2.modeling_deberta_v2 import (  # noqa: E402
+import torch
+import transformers
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.models.deberta_v2.modeling_deberta_v2 import (
     DisentangledSelfAttention,
 )
-from transformers.models.t5.modeling_t5 import (  # noqa: E402
-    eager_attention_forward,
-)
+from transformers.models.t5.modeling_t5 import eager_attention_forward
 
-import relpos.torch as rt  # noqa: E402
-from relpos._moved import MOVED  # noqa: E402
-
-pytestmark = pytest.mark.torch
+import relpos.torch as rt
+from relpos._moved import MOVED
 
 BY_REGISTRY = (
     "t5",

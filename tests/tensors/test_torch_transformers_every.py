@@ -6,17 +6,13 @@ import importlib
 import warnings
 from types import SimpleNamespace
 
+import hugging_every as every
 import pytest
+import torch
+import transformers
+from hugging_names import MODELS, NOT_BUILT
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-
-import hugging_every as every  # noqa: E402
-from hugging_names import MODELS, NOT_BUILT  # noqa: E402
-
-import relpos.torch as rt  # noqa: E402
-
-pytestmark = pytest.mark.torch
+import relpos.torch as rt
 
 #: Attention that says nothing of `is_causal`, or the wrong thing where a mask is None.
 SAY_NOTHING = {

@@ -13,9 +13,6 @@ from pathlib import Path
 import pytest
 from documents import ROOT, blocks, section
 
-pytest.importorskip("torch")
-pytestmark = pytest.mark.torch
-
 PUBLIC_TYPES = Path(__file__).with_name("public_torch_types.py")
 
 

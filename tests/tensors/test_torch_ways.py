@@ -7,18 +7,15 @@ import inspect
 import weakref
 
 import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd import forward_ad
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import checkpoint
 
-torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.torch
-
-from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
-from torch.autograd import forward_ad  # noqa: E402
-from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
-from torch.utils.checkpoint import checkpoint  # noqa: E402
-
-import relpos  # noqa: E402
-import relpos.torch  # noqa: E402
-from relpos.torch import _attend, _engine, _tracing  # noqa: E402
+import relpos
+import relpos.torch
+from relpos.torch import _attend, _engine, _tracing
 
 #: One function for each kind of operator, of one tensor.
 FUNCTIONS = {

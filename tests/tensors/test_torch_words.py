@@ -5,13 +5,10 @@ from __future__ import annotations
 import warnings
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-import relpos.torch as rt  # noqa: E402
-from relpos import KVCache  # noqa: E402
-
-pytestmark = pytest.mark.torch
+import relpos.torch as rt
+from relpos import KVCache
 
 X = torch.ones(2, 4, 8)
 FLOATS = "expected bfloat16, float16, float32 or float64"
