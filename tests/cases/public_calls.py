@@ -198,14 +198,15 @@ SIZES = {"q": L, "k": L, "s": L, "n": L, "l": L, "r": 2 * L - 1, "d": D, "v": 3}
 SIZES |= {"h": 2, "w": 3, "e": 2, "i": 1, "j": 3}
 
 
-def call_ufunc(ufunc, loop, x):
-    """One loop of a gufunc, integers 0, with its outputs given."""
+def call_ufunc(ufunc, loop, x, lead=(), **sizes):
+    """Return the results of one loop of a gufunc, integers 0, with outputs given."""
+    sizes = SIZES | sizes
     sides = ufunc.signature.split("->"), ufunc.types[loop].split("->")
     arrays = []
     for shapes, types in zip(*sides, strict=True):
         for names, kind in zip(shapes[1:-1].split("),("), types, strict=True):
-            shape = [SIZES[name] for name in names.split(",") if name]
+            shape = [*lead, *(sizes[name] for name in names.split(",") if name)]
             integer = np.dtype(kind).kind == "i"
             arrays.append(np.zeros(shape, kind) if integer else x(*shape, dtype=kind))
     outputs = tuple(np.empty_like(each) for each in arrays[ufunc.nin :])
-    ufunc(*arrays[: ufunc.nin], out=outputs)
+    return ufunc(*arrays[: ufunc.nin], out=outputs)
