@@ -74,6 +74,16 @@ def replaced(name, **more):
     return model, rt.replace_attention(model)
 
 
+def by_relpos(name, **more):
+    """A model of which all attention runs by relpos."""
+    model = models.build(
+        models.CASES[name], "relpos" if name in BY_REGISTRY else "eager", **more
+    )
+    if name in REPLACED:
+        rt.replace_attention(model)
+    return model
+
+
 def check(wanted, got):
     """Outputs and gradients within 1e-5 of the largest entry of each.
 
@@ -129,32 +139,29 @@ def test_positions_matter(name, eager):
     ("name", "way"),
     [*((name, "registry") for name in DECODERS), ("inkling", "replaced")],
 )
-def test_cache_equals_no_cache(name, way):
+def test_with_and_without_cache(name, way):
+    """No padding: no mask is made, and attention is causal by itself."""
     case = models.CASES[name]
     embeds = torch.randn(models.BATCH, 9, models.WIDTH)
     with torch.no_grad():
         wanted = models.build(case, "eager")(inputs_embeds=embeds).last_hidden_state
-        if way == "registry":
-            model = models.build(case, "relpos")
-        else:
-            model, _ = replaced(name)
+        model = models.build(case, "relpos") if way == "registry" else replaced(name)[0]
+        whole = model(inputs_embeds=embeds).last_hidden_state
         cache = transformers.DynamicCache(config=model.config)
         parts = [
             model(inputs_embeds=part, past_key_values=cache).last_hidden_state
             for part in embeds.split([5, 1, 1, 2], dim=1)
         ]
-    got = torch.cat(parts, dim=1)
-    assert largest(got - wanted) <= 1e-5 * largest(wanted)
+    for got in (whole, torch.cat(parts, dim=1)):
+        assert largest(got - wanted) <= 1e-5 * largest(wanted)
 
 
 @pytest.mark.parametrize("way", ("registry", "replaced"))
 def test_t5_generates_as_eager(way):
     case = models.CASES["t5"]._replace(model=transformers.T5ForConditionalGeneration)
     eager = models.build(case, "eager")
-    if way == "registry":
-        model = models.build(case, "relpos")
-    else:
-        model = copy.deepcopy(eager)
+    model = models.build(case, "relpos" if way == "registry" else "eager")
+    if way == "replaced":
         rt.replace_attention(model)
     settings = {
         "input_ids": torch.arange(1, 9).reshape(2, 4),
@@ -193,28 +200,10 @@ def test_layers_that_share_keys():
         assert largest(wanted - got) <= 1e-5 * largest(wanted)
 
 
-def test_causal_without_mask():
-    """No padding: no mask is made, and attention is causal by itself."""
-    for name in DECODERS:
-        case = models.CASES[name]
-        embeds = torch.randn(models.BATCH, 9, models.WIDTH)
-        seen = []
-        with torch.no_grad():
-            for way in ("eager", "relpos"):
-                model = models.build(case, way)
-                seen.append(model(inputs_embeds=embeds).last_hidden_state)
-        assert largest(seen[0] - seen[1]) <= 1e-5 * largest(seen[0])
-
-
 @pytest.mark.parametrize("name", ("t5", "gemma2", "deberta", "wavlm", "gpt-oss"))
 def test_attention_weights(name):
-    case = models.CASES[name]
-    model = models.build(case, "relpos" if name in BY_REGISTRY else "eager")
-    original = models.build(case, "eager")
-    if name in REPLACED:
-        rt.replace_attention(model)
     seen = []
-    for one in (original, model):
+    for one in (models.build(models.CASES[name], "eager"), by_relpos(name)):
         inner = one.encoder if name == "t5" else one
         call = {"inputs_embeds": torch.ones(1, 5, models.WIDTH)}
         if name == "wavlm":
@@ -327,10 +316,7 @@ def test_pickles_of_0_3_name_the_files_of_that_release():
 def test_compiled_whole(name, eager):
     """One graph, forward and backward."""
     case = models.CASES[name]
-    way = "eager" if name in REPLACED else "relpos"
-    model = models.build(case, way)
-    if name in REPLACED:
-        rt.replace_attention(model)
+    model = by_relpos(name)
     torch._dynamo.reset()
     compiled = torch.compile(case.call, backend="aot_eager", fullgraph=True)
     check(eager(name), models.run(case._replace(call=compiled), model))
@@ -584,26 +570,23 @@ def test_a_model_that_transformers_does_not_change_is_warned_of(monkeypatch):
 
 def test_models_that_need_no_replacement_are_told_how_they_run():
     rotary = {"position_embeddings_type": "rotary"}
-    for name, settings in (
-        ("llama", {}),
-        ("gemma2", {}),
-        ("wav2vec2-conformer", rotary),
+    for model, asks in (
+        (models.build(models.CASES["llama"], "eager"), True),
+        (models.build(models.CASES["gemma2"], "eager"), True),
+        (models.build(models.CASES["wav2vec2-conformer"], "eager", **rotary), True),
+        (torch.nn.Linear(2, 2), False),
+        (replaced("t5")[0], False),  # a second time
     ):
-        model = models.build(models.CASES[name], "eager", **settings)
-        with pytest.raises(ValueError, match="without a module to replace") as caught:
+        name = type(model).__name__
+        match = f"model: got a {name} without a module to replace; .*Wav2Vec2Conformer"
+        with pytest.raises(ValueError, match=match) as caught:
             rt.replace_attention(model)
         assert (
-            f"({type(model).__name__} asks for its attention by name and needs no "
-            "replacement: call relpos.torch.register() and "
-            'model.set_attn_implementation("relpos"))'
-        ) in str(caught.value)
-    bare = torch.nn.Linear(2, 2)
-    replaced = models.build(models.CASES["t5"], "eager")
-    rt.replace_attention(replaced)
-    for model in (bare, replaced):
-        with pytest.raises(ValueError, match="without a module") as caught:
-            rt.replace_attention(model)
-        assert "asks for its attention" not in str(caught.value)
+            f"({name} asks for its attention by name and needs no replacement: call "
+            'relpos.torch.register() and model.set_attn_implementation("relpos"))'
+            in str(caught.value)
+        ) == asks
+        assert asks or "asks for its attention" not in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", ("Bloom", "MPNet"))
@@ -625,25 +608,10 @@ def test_eager_models_get_masks_that_they_can_read(kind):
     assert torch.equal(wanted, got)
 
 
-def test_nothing_to_replace():
-    for model in (torch.nn.Linear(2, 2), models.build(models.CASES["gemma2"], "eager")):
-        with pytest.raises(ValueError, match=r"model: got a \w+ without a module to"):
-            rt.replace_attention(model)
-    settings = {"position_embeddings_type": "rotary"}
-    rotary = models.build(models.CASES["wav2vec2-conformer"], "eager", **settings)
-    with pytest.raises(ValueError, match=r"Wav2Vec2ConformerSelfAttention"):
-        rt.replace_attention(rotary)
-    model = models.build(models.CASES["t5"], "eager")
-    rt.replace_attention(model)
-    with pytest.raises(ValueError, match=r"model: got a T5Model without"):
-        rt.replace_attention(model)  # a second time
-
-
 @pytest.mark.parametrize("name", ("t5", "inkling", "wav2vec2-conformer"))
 def test_replaced_modules_ask_for_relpos(name):
     case = models.CASES[name]
-    model = models.build(case, "eager")
-    rt.replace_attention(model)
+    model, _ = replaced(name)
     model.set_attn_implementation("sdpa")
     with pytest.raises(ValueError, match=r"attn_implementation: got 'sdpa'; expected"):
         models.run(case, model)
@@ -653,8 +621,7 @@ def test_given_positions_of_deberta():
     """Rows of all pairs that a caller made, which need be no function of distance."""
     settings = {"conv_kernel_size": 0}
     eager = models.build(models.CASES["deberta"], "eager", **settings).encoder
-    mine = models.build(models.CASES["deberta"], "eager", **settings).encoder
-    rt.replace_attention(mine)
+    mine = replaced("deberta", **settings)[0].encoder
     draw = torch.Generator().manual_seed(0)
     rows = torch.randint(-6, 6, (1, 5, 5), generator=draw)
     # the model reads position-to-content rows at the transposed pair
