@@ -66,6 +66,15 @@ def tensors_of(values, dtype=None, grad=False):
     return {name: tensor_of(x) for name, x in values.items()}
 
 
+def run(label, tensors, **options):
+    """Make a call with tensors in place of its arrays, with options as well."""
+    import relpos.torch
+
+    call = CALLS[label]
+    given = {**tensors_of(call.others), **tensors, **options}
+    return getattr(relpos.torch, call.function)(**given)
+
+
 EDGES = np.array([[3, 0, 1, 1, 2, 0], [0, 0, 2, 2, 0, 2]])
 
 CALLS = {

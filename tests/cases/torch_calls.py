@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch_attention import tensors_of
 
 _RNG = np.random.default_rng(0)
 
@@ -20,15 +21,10 @@ class TorchCall(NamedTuple):
 
     def tensors(self, dtype=torch.float64, grad=True):
         """The arrays as tensors, floats of a dtype."""
-        return {
-            name: _as_tensor(array, dtype).requires_grad_(grad and name in self.wanted)
-            for name, array in self.arrays.items()
-        }
-
-
-def _as_tensor(array, dtype):
-    tensor = torch.from_numpy(np.array(array))
-    return tensor.to(dtype) if tensor.is_floating_point() else tensor
+        tensors = tensors_of(self.arrays, dtype)
+        for name in self.wanted:
+            tensors[name].requires_grad_(grad)
+        return tensors
 
 
 def _real(*shape):

@@ -8,18 +8,12 @@ import numpy as np
 import pytest
 import torch
 from tolerances import assert_bitwise
-from torch_attention import CALLS, tensors_of
+from torch_attention import CALLS, run, tensors_of
 
 import relpos
 import relpos.torch
 
 DTYPES = ["float16", "float32", "float64"]
-
-
-def run(label, inputs, **options):
-    call = CALLS[label]
-    others = {**tensors_of(call.others), **options}
-    return getattr(relpos.torch, call.function)(**inputs, **others)
 
 
 def run_arrays(label, dtype, **options):

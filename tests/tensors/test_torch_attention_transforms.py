@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch.func import functional_call, grad, jacrev, vjp, vmap
-from torch_attention import CALLS, tensors_of
+from torch_attention import CALLS, run, tensors_of
 
 import relpos.torch
 from relpos import _core
@@ -21,15 +21,9 @@ SIZE = 3
 def given(label):
     """Every tensor of a call by name, and a function of them."""
     call = CALLS[label]
-    others = tensors_of(call.others)
-    integers = {n: x for n, x in others.items() if isinstance(x, torch.Tensor)}
-    rest = {n: x for n, x in others.items() if n not in integers}
-
-    def run(tensors):
-        function = getattr(relpos.torch, call.function)
-        return function(**tensors, **rest, return_lse=True)[:2]
-
-    return {**tensors_of(call.inputs), **integers}, run
+    given = tensors_of(call.inputs | call.others)
+    tensors = {n: x for n, x in given.items() if isinstance(x, torch.Tensor)}
+    return tensors, lambda tensors: run(label, tensors, return_lse=True)[:2]
 
 
 def items_of(name, tensor):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from module_cases import CASES, real
+from torch_attention import tensors_of
 
 import relpos.torch
 from relpos import nn
@@ -25,19 +26,6 @@ def pair(case, dtype, **options):
     torch.manual_seed(0)
     kind = getattr(torch, dtype)
     return layer, case.make(relpos.torch.nn, **options, dtype=kind)
-
-
-def as_tensors(values, dtype):
-    """Arrays as tensors, floats of a dtype."""
-    return {
-        name: _as_tensor(value, dtype) if isinstance(value, np.ndarray) else value
-        for name, value in values.items()
-    }
-
-
-def _as_tensor(array, dtype):
-    tensor = torch.tensor(array)
-    return tensor.to(getattr(torch, dtype)) if tensor.is_floating_point() else tensor
 
 
 def near(got, want, dtype):
@@ -62,7 +50,7 @@ def test_numbers_and_gradients(case, dtype):
         for name, x in others.items()
     }
     tensors = [torch.tensor(x, requires_grad=True) for x in arrays]
-    want, out = layer(*arrays, **rest), module(*tensors, **as_tensors(rest, dtype))
+    want, out = layer(*arrays, **rest), module(*tensors, **tensors_of(rest))
     near(out, want, dtype)
     weight = np.linspace(-1, 1, want.size, dtype=dtype).reshape(want.shape)
     out.backward(torch.tensor(weight))
@@ -239,7 +227,7 @@ def test_wrong_calls_are_named(label, change, words):
         "music": ("x",),
     }.get(label, ())
     call = dict(zip(names, inputs, strict=True)) | others
-    call = as_tensors(call, "float32") | change
+    call = tensors_of(call, torch.float32) | change
     with pytest.raises((ValueError, TypeError, IndexError), match=words):
         module(**call)
 
@@ -273,7 +261,7 @@ def test_compiled_whole(label):
     torch.compiler.reset()
     _, module = pair(CASES[label], "float64")
     inputs, others = CASES[label].of(2, 5)
-    others = as_tensors(others, "float64")
+    others = tensors_of(others, torch.float64)
     module.eval()
     compiled = torch.compile(module, backend="aot_eager", fullgraph=True)
     tensors = [torch.tensor(x) for x in inputs]
