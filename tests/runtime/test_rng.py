@@ -3,54 +3,37 @@
 from __future__ import annotations
 
 import inspect
+from contextlib import suppress
 
 import numpy as np
 import pytest
+from good_layers import GOOD_LAYERS
 from scheme_calls import ATTENTIONS, inputs_of
 
 import relpos
 from relpos import nn, reference
 
 X = np.ones((1, 3, 4))
-SCHEMES = [
-    (getattr(relpos, name), tuple(inputs_of(name).values()))
-    for name in ATTENTIONS
-    if "rng" in inspect.signature(getattr(relpos, name)).parameters
-]
+DROPPED = {"query": X, "key": X, "value": X, "dropout_p": 0.5}
+SIZES = {"length": 3, "dim": 2}
 
-# Arguments of every public function that has an rng, or hands one on.
+
+def takes_rng(function):
+    return "rng" in inspect.signature(function).parameters
+
+
+#: Arguments of every public function that has an rng, or hands one on.
 RANDOM = [
-    *SCHEMES,
-    (relpos.attention, (X, X, X, None, 0.5)),
-    (relpos.scores, (X, X)),
-    (relpos.random_encoding, (3, 2)),
-    (reference.attention, (X, X, X, None, 0.5)),
-    (reference.attention_backward, (X, X, X, X, None, 0.5)),
-    (reference.random_encoding, (3, 2)),
-    (nn.ALiBi, (2,)),
-    (nn.ConformerRelPositionAttention, (4, 2)),
-    (nn.ConvPositionEmbedding, (4, 3, 2)),
-    (nn.Dropout, (0.5,)),
-    (nn.DynamicPositionBias, (4, 2, 1)),
-    (nn.Embedding, (3, 2)),
-    (nn.FIRE, (2,)),
-    (nn.FeedForward, (2,)),
-    (nn.GELU, ()),
-    (nn.LayerNorm, (3,)),
-    (nn.LearnedAPE, (3, 2)),
-    (nn.LearnedBias, (2, 1)),
-    (nn.Linear, (3, 2)),
-    (nn.MultiheadAttention, (4, 2)),
-    (nn.ReLU, ()),
-    (nn.RelPartialLearnableMultiHeadAttn, (2, 4, 2, 0.0)),
-    (nn.RelativeGlobalAttention, (4, 2)),
-    (nn.Residual, (nn.ReLU(),)),
-    (nn.Rotary, (2,)),
-    (nn.ShawAttention, (4, 2, 1)),
-    (nn.SinusoidalEncoding, (4,)),
-    (nn.T5Bias, (2,)),
-    (nn.TransformerLayer, (4, 2)),
+    *((getattr(relpos, name), inputs_of(name)) for name in ATTENTIONS),
+    (relpos.attention, DROPPED),
+    (relpos.scores, {"query": X, "key": X}),
+    (relpos.random_encoding, SIZES),
+    (reference.attention, DROPPED),
+    (reference.attention_backward, DROPPED | {"grad_out": X}),
+    (reference.random_encoding, SIZES),
+    *((getattr(nn, name), made) for name, (made, _) in GOOD_LAYERS.items()),
 ]
+RANDOM = [(function, given) for function, given in RANDOM if takes_rng(function)]
 NAMES = [f"{f.__module__.removeprefix('relpos.')}.{f.__name__}" for f, _ in RANDOM]
 #: These take an int alone, as two calls need the same: test_functional.py.
 SEEDED = {relpos.attention_forward, relpos.attention_backward}
@@ -75,12 +58,8 @@ def test_every_function_with_an_rng_is_here():
         for name in module.__all__:
             function = getattr(module, name)
             if callable(function) and not inspect.isabstract(function):
-                try:
-                    parameters = inspect.signature(function).parameters
-                except ValueError:  # a class without one
-                    continue
-                if "rng" in parameters:
-                    has_one.add(function)
+                with suppress(ValueError):  # a class without a signature
+                    has_one |= {function} if takes_rng(function) else set()
     assert has_one <= {function for function, _ in RANDOM} | SEEDED
 
 
@@ -88,22 +67,22 @@ def test_every_function_with_an_rng_is_here():
 @pytest.mark.parametrize("rng", KINDS, ids=lambda value: type(value).__name__)
 def test_another_kind_is_refused(function, arguments, rng):
     with pytest.raises(TypeError, match=r"^rng: got .*; expected an int"):
-        function(*arguments, rng=rng)
+        function(**arguments, rng=rng)
 
 
 @pytest.mark.parametrize("function, arguments", RANDOM, ids=NAMES)
 @pytest.mark.parametrize("rng", [-1, np.int8(-1)])
 def test_a_negative_seed_is_refused(function, arguments, rng):
     with pytest.raises(ValueError, match=r"^rng: got -1; expected an integer of at "):
-        function(*arguments, rng=rng)
+        function(**arguments, rng=rng)
 
 
 @pytest.mark.parametrize("function, arguments", RANDOM, ids=NAMES)
 @pytest.mark.parametrize("make", [lambda: 7, lambda: np.uint64(7), lambda: 2**200])
 def test_a_seed_is_that_generator(function, arguments, make):
     """An int seed, and the Generator that it seeds, draw the same."""
-    seeded = function(*arguments, rng=make())
-    drawn = function(*arguments, rng=np.random.default_rng(make()))
+    seeded = function(**arguments, rng=make())
+    drawn = function(**arguments, rng=np.random.default_rng(make()))
     if isinstance(seeded, nn.Module):
         first, second = seeded.state_dict(), drawn.state_dict()
         assert all(np.array_equal(first[name], second[name]) for name in first)
@@ -114,4 +93,4 @@ def test_a_seed_is_that_generator(function, arguments, make):
 
 @pytest.mark.parametrize("function, arguments", RANDOM, ids=NAMES)
 def test_none_is_a_new_generator(function, arguments):
-    function(*arguments, rng=None)
+    function(**arguments, rng=None)
