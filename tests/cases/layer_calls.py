@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from relpos import nn
 
 X = (2, 5, 6)  # batch, length, width
-
-
-def xl(**options):
-    return nn.RelPartialLearnableMultiHeadAttn(2, 6, 3, 0.0, rng=0, **options)
+xl = partial(nn.RelPartialLearnableMultiHeadAttn, 2, 6, 3, 0.0, rng=0)
 
 
 #: position of MultiheadAttention -> its sizes, for up to twelve tokens
@@ -27,61 +26,58 @@ POSITIONS = {
 
 # name -> (layer of a dtype, shapes of its inputs)
 LAYERS = {
-    "Linear": (lambda **k: nn.Linear(6, 4, rng=0, **k), [X]),
-    "LayerNorm": (lambda **k: nn.LayerNorm(6, **k), [X]),
-    "Dropout": (lambda **k: nn.Dropout(0.5, rng=0, **k), [X]),
-    "SinusoidalEncoding": (lambda **k: nn.SinusoidalEncoding(6, **k), [X]),
-    "ConvPositionEmbedding": (
-        lambda **k: nn.ConvPositionEmbedding(6, 4, 3, rng=0, **k),
-        [X],
-    ),
+    "Linear": (partial(nn.Linear, 6, 4, rng=0), [X]),
+    "LayerNorm": (partial(nn.LayerNorm, 6), [X]),
+    "Dropout": (partial(nn.Dropout, 0.5, rng=0), [X]),
+    "SinusoidalEncoding": (partial(nn.SinusoidalEncoding, 6), [X]),
+    "ConvPositionEmbedding": (partial(nn.ConvPositionEmbedding, 6, 4, 3, rng=0), [X]),
     "RelativeGlobalAttention": (
-        lambda **k: nn.RelativeGlobalAttention(6, 2, 8, 0.1, rng=0, **k),
+        partial(nn.RelativeGlobalAttention, 6, 2, 8, 0.1, rng=0),
         [X],
     ),
-    "ShawAttention": (lambda **k: nn.ShawAttention(6, 2, 3, rng=0, **k), [X] * 3),
+    "ShawAttention": (partial(nn.ShawAttention, 6, 2, 3, rng=0), [X] * 3),
     "MultiheadAttention": (
-        lambda **k: nn.MultiheadAttention(6, 2, position="shaw", rng=0, **k),
+        partial(nn.MultiheadAttention, 6, 2, position="shaw", rng=0),
         [X] * 3,
     ),
     "MultiheadAttention, rotary": (
-        lambda **k: nn.MultiheadAttention(6, 3, position="rope", rng=0, **k),
+        partial(nn.MultiheadAttention, 6, 3, position="rope", rng=0),
         [X],
     ),
     "TransformerLayer": (
-        lambda **k: nn.TransformerLayer(6, 2, position="alibi", rng=0, **k),
+        partial(nn.TransformerLayer, 6, 2, position="alibi", rng=0),
         [X],
     ),
-    "FeedForward": (lambda **k: nn.FeedForward(6, activation="gelu", rng=0, **k), [X]),
-    "ReLU": (lambda **k: nn.ReLU(**k), [X]),
-    "GELU": (lambda **k: nn.GELU(**k), [X]),
+    "FeedForward": (partial(nn.FeedForward, 6, activation="gelu", rng=0), [X]),
+    "ReLU": (nn.ReLU, [X]),
+    "GELU": (nn.GELU, [X]),
     "Residual": (lambda **k: nn.Residual(nn.Linear(6, 6, rng=0, **k)), [X]),
     "Sequential": (lambda **k: nn.Sequential(nn.Linear(6, 4, rng=0, **k)), [X]),
-    "Rotary": (lambda **k: nn.Rotary(6, **k), [X]),
+    "Rotary": (partial(nn.Rotary, 6), [X]),
     "RelPartialLearnableMultiHeadAttn": (xl, [X, (4, 6)]),
     "RelPartialLearnableMultiHeadAttn, pre_lnorm": (
-        lambda **k: xl(pre_lnorm=True, **k),
+        partial(xl, pre_lnorm=True),
         [X, (4, 6)],
     ),
     "RelPartialLearnableMultiHeadAttn, shared biases": (
-        lambda **k: xl(r_w_bias=0, r_r_bias=0, **k),
+        partial(xl, r_w_bias=0, r_r_bias=0),
         [X, (4, 6), (2, 3), (2, 3)],
     ),
     "ConformerRelPositionAttention": (
-        lambda **k: nn.ConformerRelPositionAttention(6, 2, rng=0, **k),
+        partial(nn.ConformerRelPositionAttention, 6, 2, rng=0),
         [X, X, X, (9, 6)],
     ),
 }
 #: Layers without an input of real numbers: (layer of a dtype, input).
 UNFED = {
-    "Embedding": (lambda **k: nn.Embedding(9, 6, rng=0, **k), np.arange(5) % 3),
-    "LearnedAPE": (lambda **k: nn.LearnedAPE(9, 6, rng=0, **k), np.ones(X)),
-    "ALiBi": (lambda **k: nn.ALiBi(2, learned=True, **k), 5),
-    "T5Bias": (lambda **k: nn.T5Bias(2, rng=0, **k), 5),
-    "LearnedBias": (lambda **k: nn.LearnedBias(2, 3, rng=0, **k), 5),
-    "FIRE": (lambda **k: nn.FIRE(2, 4, rng=0, **k), 5),
+    "Embedding": (partial(nn.Embedding, 9, 6, rng=0), np.arange(5) % 3),
+    "LearnedAPE": (partial(nn.LearnedAPE, 9, 6, rng=0), np.ones(X)),
+    "ALiBi": (partial(nn.ALiBi, 2, learned=True), 5),
+    "T5Bias": (partial(nn.T5Bias, 2, rng=0), 5),
+    "LearnedBias": (partial(nn.LearnedBias, 2, 3, rng=0), 5),
+    "FIRE": (partial(nn.FIRE, 2, 4, rng=0), 5),
     "DynamicPositionBias": (
-        lambda **k: nn.DynamicPositionBias(5, 2, 2, log_distance=True, rng=0, **k),
+        partial(nn.DynamicPositionBias, 5, 2, 2, log_distance=True, rng=0),
         5,
     ),
 }

@@ -354,16 +354,6 @@ def test_cross_entropy_of_large_logits_is_finite():
 # ---- files --------------------------------------------------------------------------
 
 
-def test_npz(tmp_path):
-    layer = nn.ShawAttention(6, 2, 3, rng=0)
-    path = tmp_path / "layer.npz"
-    np.savez(path, **layer.state_dict())
-    other = nn.ShawAttention(6, 2, 3)
-    other.load_state_dict(nn.load_file(str(path)))
-    x = np.random.default_rng(0).standard_normal((1, 4, 6)).astype("float32")
-    assert np.array_equal(layer(x), other(x))
-
-
 def test_npz_with_objects_is_refused(tmp_path):
     path = tmp_path / "objects.npz"
     np.savez(path, weight=np.array([{}], object))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from functools import partial
 
 import numpy as np
 import pytest
@@ -250,16 +251,10 @@ def test_conformer_query_that_sees_nothing_gets_the_bias():
 
 
 DROPPING = {
-    "RelativeGlobalAttention": lambda dtype: nn.RelativeGlobalAttention(
-        6, 2, 9, 0.3, rng=0, dtype=dtype
-    ),
-    "ShawAttention": lambda dtype: nn.ShawAttention(
-        6, 2, 2, dropout=0.3, rng=0, dtype=dtype
-    ),
-    "Transformer-XL": lambda dtype: xl(dtype=dtype),
-    "Conformer": lambda dtype: nn.ConformerRelPositionAttention(
-        6, 2, 0.3, rng=0, dtype=dtype
-    ),
+    "RelativeGlobalAttention": partial(nn.RelativeGlobalAttention, 6, 2, 9, 0.3, rng=0),
+    "ShawAttention": partial(nn.ShawAttention, 6, 2, 2, dropout=0.3, rng=0),
+    "Transformer-XL": xl,
+    "Conformer": partial(nn.ConformerRelPositionAttention, 6, 2, 0.3, rng=0),
 }
 
 
@@ -267,7 +262,7 @@ DROPPING = {
 def test_dropout_only_while_training(name):
     _, inputs, keywords = CASES[name]
     inputs = [x.astype("float32") for x in inputs]
-    first, again = DROPPING[name]("float32"), DROPPING[name]("float32")
+    first, again = (DROPPING[name](dtype="float32") for _ in range(2))
     out = call(name, first, inputs, keywords)
     assert np.array_equal(out, call(name, again, inputs, keywords))
     assert not np.array_equal(out, call(name, first, inputs, keywords))
@@ -280,7 +275,7 @@ def test_dropout_only_while_training(name):
 def test_gradients_with_dropout(name):
     """The same zeros in both directions: a new layer of the same seed repeats them."""
     _, inputs, keywords = CASES[name]
-    layer = DROPPING[name]("float64")
+    layer = DROPPING[name](dtype="float64")
     out = call(name, layer, inputs, keywords)
     rng = np.random.default_rng(3)
     grad_out, direction = (rng.standard_normal(x.shape) for x in (out, inputs[0]))
@@ -289,7 +284,8 @@ def test_gradients_with_dropout(name):
 
     def value(step):
         moved = [inputs[0] + step * direction, *inputs[1:]]
-        return (call(name, DROPPING[name]("float64"), moved, keywords) * grad_out).sum()
+        again = DROPPING[name](dtype="float64")
+        return (call(name, again, moved, keywords) * grad_out).sum()
 
     assert slope(value) == pytest.approx((grad * direction).sum(), rel=1e-8, abs=1e-8)
 
