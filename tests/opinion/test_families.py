@@ -7,6 +7,7 @@ from importlib import import_module
 import numpy as np
 import pytest
 from mistakes.biases import BIAS, BUCKETS, FEW, KEYS, SPAN, VALUES, WEIGHT
+from mistakes.named import AT, check_named, position
 from mistakes.rotations import FREQUENCIES, attend, rotate_half, rotated
 from mistakes.row import DISTANCE, RNG, B, D, H, K, L, Q, V, softmax
 
@@ -14,7 +15,6 @@ import relpos
 
 PAST = KEYS[:L]
 POWERS = 10000.0 ** (-np.arange(0, D, 2))
-AT = np.arange(L)
 NEW = {"scheme": "rotary", "query": Q[..., 6:, :], "query_offset": 6}
 ROTARY = {"scheme": "rotary"}
 PART = {"scheme": "rotary", "rotary_dim": 4}
@@ -224,10 +224,7 @@ def bucketed(found):
 def spanned(found):
     rows = FEW[np.clip(found, -7, 7) + 7]
     return lambda q, k, v: (
-        softmax(
-            (q @ k.swapaxes(-1, -2) + np.einsum("bhid,ijd->bhij", q, rows)) / np.sqrt(D)
-        )
-        @ v
+        softmax((q @ k.swapaxes(-1, -2) + position(q, rows)) / np.sqrt(D)) @ v
     )
 
 
@@ -366,11 +363,7 @@ CASES = {**ROTATIONS, **BIASES, **SHIFTS}
 @pytest.mark.parametrize("name", CASES)
 def test_named_alone_and_first(name):
     difference, function, call = CASES[name]
-    arguments = {"query": Q, "key": K, "value": V, **call}
-    found = relpos.diagnose(function, **arguments)
-    assert found.differences == (difference,), found.verdict
-    assert found.kind == "mistake"
-    assert found.error < 1e-12
+    check_named(difference, "", function, call)
 
 
 UNKNOWN = {

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from mistakes.biases import BIAS, KEYS
+from mistakes.named import AT, S, check_named, seen
 from mistakes.row import DISTANCE, RNG, B, D, H, K, L, Q, V, softmax
 
 import relpos
 from relpos import recipes
 
-ROOT, AT, FUTURE, SEEN = np.sqrt(D), np.arange(L), DISTANCE > 0, -np.inf
-S = Q @ K.swapaxes(-1, -2) / ROOT
+ROOT, FUTURE = np.sqrt(D), DISTANCE > 0
 U, W = RNG.standard_normal((2, H, D))
 LENGTHS = np.array([5, 9])
 SHOWN = (LENGTHS[:, None] > AT)[:, None, None]
@@ -24,10 +24,6 @@ XL |= {"pos_bias_u": U, "pos_bias_v": W}
 
 def position(query, rows):
     return np.einsum("...id,ijd->...ij", query, KEYS[np.clip(rows, 0, 2 * L - 2)])
-
-
-def hidden(scores, see):
-    return softmax(np.where(see, scores, SEEN)) @ V
 
 
 def padded_with_zeros():
@@ -71,13 +67,13 @@ def xl(of_content, of_position, u=U, w=W):
 
 def tiled():
     item = (np.arange(B * H) % B).reshape(B, H)
-    return hidden(S, SHOWN[item, 0])
+    return seen(SHOWN[item, 0])
 
 
 def of_six(position_, see=None):
     scores = (NEW @ K.swapaxes(-1, -2) + position_) / ROOT
     see = DISTANCE[6:] <= 0 if see is None else see
-    return hidden(scores, see)
+    return seen(see, scores)
 
 
 CACHED = {"query": NEW, "query_offset": 6, "rel_key": KEYS, "is_causal": True}
@@ -111,13 +107,13 @@ CASES = [
     (
         "window_untold",
         "(4, None)",
-        hidden(S, (DISTANCE <= 0) & (DISTANCE >= -4)),
+        seen((DISTANCE <= 0) & (DISTANCE >= -4)),
         {"is_causal": True},
     ),
     (
         "window_of_diagonals",
         "from distance 4 on",
-        hidden(S, (DISTANCE <= 0) | (DISTANCE > 3)),
+        seen((DISTANCE <= 0) | (DISTANCE > 3)),
         SIDES,
     ),
     (
@@ -153,7 +149,7 @@ CASES = [
     (
         "visible_ends_moved",
         "3 keys fewer at the start",
-        hidden(S, (np.where(START > 0, START + 3, 0) <= AT) & ~FUTURE),
+        seen((np.where(START > 0, START + 3, 0) <= AT) & ~FUTURE),
         {"attn_mask": (AT >= START) & ~FUTURE},
     ),
     (
@@ -180,10 +176,7 @@ CASES = [
 
 @pytest.mark.parametrize("difference, words, mine, call", CASES)
 def test_named_with_what_to_change(difference, words, mine, call):
-    call = {"query": Q, "key": K, "value": V, **call}
-    found = relpos.diagnose(mine, **call)
-    assert found.differences == (difference,), found.verdict
-    assert words in found.verdict and found.kind == "mistake" and found.error < 1e-12
+    check_named(difference, words, mine, call)
 
 
 def test_a_factor_of_scores_is_found_without_a_softmax():
@@ -349,10 +342,7 @@ TURNED = {
 @pytest.mark.parametrize("difference", TURNED)
 def test_rotary_is_named(difference):
     words, mine, call = TURNED[difference]
-    call = {"query": Q, "key": K, "value": V, "scheme": "rotary", **call}
-    found = relpos.diagnose(mine, **call)
-    assert found.differences == (difference,), found.verdict
-    assert words in found.verdict and found.error < 1e-12
+    check_named(difference, words, mine, {"scheme": "rotary", **call})
 
 
 def test_rotated_by_the_number_of_the_head():

@@ -5,26 +5,22 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from mistakes.biases import BIAS, KEYS, VALUES
+from mistakes.named import AT, S, check_named, position, seen
 from mistakes.rotations import attend, rotated
 from mistakes.row import DISTANCE, RNG, B, D, H, K, L, Q, V, softmax
 
 import relpos
 
-S = Q @ K.swapaxes(-1, -2) / np.sqrt(D)
-AT, FUTURE = np.arange(L), DISTANCE > 0
+FUTURE = DISTANCE > 0
 MASKED = np.where(FUTURE, -np.inf, S)
 DENSE, PAST = BIAS[:, DISTANCE + L - 1], KEYS[:L]
 U, W = RNG.standard_normal((2, H, D))
 SINKS, LENGTHS = RNG.standard_normal(H), np.array([5, 9])
 DECAY = -np.abs(RNG.standard_normal((B, H, L)))
-OF_KEYS = np.einsum("bhid,ijd->bhij", Q, KEYS[DISTANCE + L - 1])
+OF_KEYS = position(Q, KEYS[DISTANCE + L - 1])
 XL = {"scheme": "transformer_xl_attention", "rel_key": KEYS}
 ROTARY = {"scheme": "rotary"}
 MUSIC = {"scheme": "relative_global_attention", "rel_key": PAST, "is_causal": True}
-
-
-def seen(see):
-    return softmax(np.where(see, S, -np.inf)) @ V
 
 
 def with_sink_column(first):
@@ -77,9 +73,7 @@ def test_noise_of_16_bits_is_no_part(seed):
 
 def xl(u, w):
     scores = (Q + u[:, None]) @ K.swapaxes(-1, -2)
-    scores = scores + np.einsum(
-        "bhid,ijd->bhij", Q + w[:, None], KEYS[DISTANCE + L - 1]
-    )
+    scores = scores + position(Q + w[:, None], KEYS[DISTANCE + L - 1])
     return softmax(scores / np.sqrt(D)) @ V
 
 
@@ -203,15 +197,6 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("difference, words, mine, call", CASES)
-def test_named_with_what_to_change(difference, words, mine, call):
-    if mine.shape == S.shape:  # weights
-        mine = mine @ V
-    found = relpos.diagnose(mine, Q, K, V, **call)
-    assert found.differences == (difference,), found.verdict
-    assert words in found.verdict and found.kind == "mistake" and found.error < 1e-12
-
-
 # ---- terms, positions and bases ------------------------------------------------------
 
 NEW = {**ROTARY, "query": Q[..., 5:, :], "query_offset": 5}
@@ -293,7 +278,7 @@ TERMS = [
     (
         "rows_moved",
         "5 rows before",
-        softmax(MASKED + np.einsum("bhid,ijd->bhij", Q, ROWS_OF_LONG) / np.sqrt(D)) @ V,
+        softmax(MASKED + position(Q, ROWS_OF_LONG) / np.sqrt(D)) @ V,
         {**MUSIC, "rel_key": LONG},
     ),
     (
@@ -347,11 +332,11 @@ TERMS = [
 ]
 
 
-@pytest.mark.parametrize("difference, words, mine, call", TERMS)
-def test_terms_and_numbers(difference, words, mine, call):
-    found = relpos.diagnose(mine, **{"query": Q, "key": K, "value": V, **call})
-    assert found.differences == (difference,), found.verdict
-    assert words in found.verdict and found.kind == "mistake" and found.error < 1e-12
+@pytest.mark.parametrize("difference, words, mine, call", [*CASES, *TERMS])
+def test_named_with_what_to_change(difference, words, mine, call):
+    if mine.shape == S.shape:  # weights
+        mine = mine @ V
+    check_named(difference, words, mine, call)
 
 
 def test_what_is_right_of_fire():
