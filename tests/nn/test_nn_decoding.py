@@ -36,44 +36,47 @@ def blocks(position, **options):
     ).eval()
 
 
+def model_of(name):
+    """Blocks of a position, or of none after positions that are added."""
+    if name in SIZES:
+        return blocks(name)
+    added = nn.SinusoidalEncoding(8, **F64D)
+    if name == "learned":
+        added = nn.Residual(nn.LearnedAPE(12, 8, **F64))
+    return nn.Sequential(added, *blocks(None))
+
+
+every_model = pytest.mark.parametrize("name", [*SIZES, "sinusoids", "learned"])
+
+
 def near(got, want):
     np.testing.assert_allclose(got, want, rtol=1e-11, atol=1e-12)
 
 
-@pytest.mark.parametrize("position", SIZES)
-def test_tokens_one_at_a_time_are_rows_of_one_call(position):
-    model, cache = blocks(position), nn.KVCaches()
+@every_model
+def test_tokens_one_at_a_time_are_rows_of_one_call(name):
+    model, cache = model_of(name), nn.KVCaches()
     want = model(X)
     parts = [X[:, :5], *np.split(X[:, 5:], 7, axis=1)]
     near(np.concatenate([model(x, cache=cache) for x in parts], 1), want)
     assert len(cache) == 12
 
 
-@pytest.mark.parametrize("position", SIZES)
-def test_prompts_of_unlike_lengths(position):
+@every_model
+def test_prompts_of_unlike_lengths(name):
     """Each item goes on from the end of its own prompt, whatever pads it."""
-    model, cache = blocks(position), nn.KVCaches()
+    model, cache = model_of(name), nn.KVCaches()
     model(X[:, :6], cache=cache, key_lengths=[6, 4])
     out = model(np.stack([X[0, 6:8], X[1, 4:6]]), cache=cache)
     near(out[0], model(X[:1])[0, 6:8])
     near(out[1], model(X[1:])[0, 4:6])
 
 
-@pytest.mark.parametrize("kind", ["sinusoids", "learned"])
-def test_absolute_positions_go_on_where_the_tokens_ended(kind):
-    added = nn.SinusoidalEncoding(8, dtype="float64")
-    if kind == "learned":
-        added = nn.Residual(nn.LearnedAPE(12, 8, **F64))
-    model, cache = nn.Sequential(added, *blocks(None)), nn.KVCaches()
-    parts = [X[:, :5], *np.split(X[:, 5:], 7, axis=1)]
-    near(np.concatenate([model(x, cache=cache) for x in parts], 1), model(X))
+def test_absolute_positions_end_with_their_table():
+    model, cache = model_of("learned"), nn.KVCaches()
+    model(X, cache=cache)
     with pytest.raises(IndexError, match="max_seq_len = 12"):
         nn.LearnedAPE(12, 8)(X[:, :1], cache=cache)
-    cache = nn.KVCaches()
-    model(X[:, :6], cache=cache, key_lengths=[6, 4])
-    out = model(np.stack([X[0, 6:8], X[1, 4:6]]), cache=cache)
-    near(out[0], model(X[:1])[0, 6:8])
-    near(out[1], model(X[1:])[0, 4:6])
 
 
 def test_caches_forget_and_change_places():

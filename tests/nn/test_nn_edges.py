@@ -88,18 +88,6 @@ def test_a_position_may_be_taken_away():
 # ---- optimizers ----------------------------------------------------------------------
 
 
-def test_a_step_moves_all_or_nothing():
-    layer = Two()
-    optimizer = nn.SGD(layer.parameters(), lr=0.5)
-    layer.a.grad, layer.b.grad = np.ones(1), [1.0]
-    optimizer.step()
-    assert (layer.a.data.item(), layer.b.data.item()) == (0.5, 1.5)
-    layer.b.grad = [1.0, 2.0]
-    with pytest.raises(ValueError, match=r"grad: got shape \(2,\) for parameter 1"):
-        optimizer.step()
-    assert layer.a.data.item() == 0.5
-
-
 @pytest.mark.parametrize("make", [lambda x: nn.SGD(x, 1.0, 0.5), nn.Adam])
 def test_data_of_another_shape_is_refused(make):
     parameter = nn.Parameter(np.array([5.0]))

@@ -352,8 +352,9 @@ def test_a_step_checks_all_before_it_moves_one(make):
     optimizer = make(parameters)
     for parameter in parameters:
         parameter.add_grad(np.ones(3))
+    parameters[1].grad = [1.0, 1.0, 1.0]
     optimizer.step()
-    parameters[1].grad = np.ones(1)
+    parameters[1].grad = [1.0]
     before = state_of(optimizer)
     with pytest.raises(ValueError, match=r"^grad: got shape \(1,\) for parameter 1"):
         optimizer.step()
