@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import sysconfig
-import threading
 from collections.abc import Mapping
 from operator import attrgetter
 
@@ -17,6 +16,7 @@ import numpy as np
 import pytest
 from good_calls import GOOD
 from layer_calls import LAYERS, UNFED, run
+from many_threads import at_once
 from public_calls import NN, PUBLIC, call_ufunc
 from recipe_calls import RECIPES
 
@@ -126,25 +126,6 @@ def entries():
     return found
 
 
-def at_once(work):
-    """Run work(place, barrier) in eight threads, which may wait for each other."""
-    barrier, wrong = threading.Barrier(THREADS, timeout=120), []
-
-    def guarded(place):
-        try:
-            work(place, barrier)
-        except BaseException as error:
-            wrong.append(error)
-            barrier.abort()
-
-    threads = [threading.Thread(target=guarded, args=(i,)) for i in range(THREADS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
-
-
 @pytest.mark.sanitized
 @pytest.mark.devmode
 def test_every_entry_in_eight_threads_at_once():
@@ -157,7 +138,7 @@ def test_every_entry_in_eight_threads_at_once():
                     barrier.wait()
                 found[place][name] = call()
 
-    at_once(work)  # first: what calls keep for later ones is not there yet
+    at_once(work, THREADS)  # first: what calls keep for later ones is not there yet
     for place in range(THREADS):
         with relpos.threads(1 + place % 3):
             want = {name: call() for name, call in calls.items()}

@@ -5,11 +5,11 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import threading
 import time
 
 import numpy as np
 import pytest
+from many_threads import at_once
 
 import relpos
 
@@ -80,21 +80,13 @@ def test_workers_round_as_their_caller_does(child):
 @pytest.mark.sanitized
 def test_eight_python_threads_at_once(problem):
     want = problem(1)
-    barrier, wrong = threading.Barrier(8), []
 
-    def work():
+    def work(place, barrier):
         barrier.wait()
         for _ in range(10):
-            if not np.array_equal(problem(2), want):
-                wrong.append(threading.get_ident())
+            assert np.array_equal(problem(2), want)
 
-    callers = [threading.Thread(target=work) for _ in range(8)]
-    for caller in callers:
-        caller.start()
-    for caller in callers:
-        caller.join(60)
-        assert not caller.is_alive()
-    assert not wrong
+    at_once(work, 8)
 
 
 # ---- forks -------------------------------------------------------------------------

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import random
 import signal
-import threading
 import time
 
 import numpy as np
 import pytest
+from many_threads import at_once
 
 import relpos
 from relpos import _core
@@ -51,22 +51,15 @@ def pause(dice):
 @pytest.mark.sanitized
 @pytest.mark.parametrize("callers", [1, 4])
 def test_thousands_of_tiny_calls_with_pauses(tiny, callers):
-    want, wrong = tiny(1), []
+    want = tiny(1)
 
-    def work(seed):
+    def work(seed, barrier):
         dice = random.Random(seed)
         for _ in range(1500 // callers):
             pause(dice)
-            if not np.array_equal(tiny(2), want):
-                wrong.append(seed)
+            assert np.array_equal(tiny(2), want)
 
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(callers)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-        assert not thread.is_alive()
-    assert not wrong
+    at_once(work, callers)
 
 
 def long_units(*keys):
