@@ -456,12 +456,3 @@ def test_a_command_is_needed(capsys):
         __main__.main([])
     assert stop.value.code == 2
     assert "command" in capsys.readouterr().err
-
-
-def test_import_leaves_pictures_and_definitions_alone(child):
-    child(
-        "import sys, relpos\n"
-        "heavy = {'matplotlib', 'relpos.plot', 'relpos.reference', 'relpos._demo'}\n"
-        "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
-        "assert relpos.reference.attention and relpos.plot.attention_map"
-    )

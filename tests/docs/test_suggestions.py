@@ -194,14 +194,6 @@ def test_the_interpreter_adds_its_own_guess_only_where_there_is_no_other(name, e
     assert any(said.endswith(f"has no attribute {name!r}{end}") for end in ends)
 
 
-def test_importing_relpos_loads_nothing_of_the_catalogue(child):
-    child(
-        "import sys, relpos\n"
-        "found = [x for x in sys.modules if x.startswith('relpos._catalogue')]\n"
-        "assert not found, found\n"
-    )
-
-
 @pytest.mark.parametrize(
     ("name", "scheme", "layer"),
     [

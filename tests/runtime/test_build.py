@@ -150,8 +150,8 @@ print(*sorted(set(sys.modules) - before))
     loaded = set(child(script).stdout.split())
     others = {name for name in loaded if name.split(".")[0] != "relpos"}
     assert others <= {"__future__", "decimal", "_decimal"}
-    lazy = ("_demo", "_opinion", "data", "nn", "plot", "recipes", "reference")
-    lazy += ("torch", "ufuncs")
+    lazy = ("_catalogue", "_demo", "_opinion", "data", "nn", "plot", "recipes")
+    lazy += ("reference", "torch", "ufuncs")
     assert not loaded & {f"relpos.{name}" for name in lazy}
     families = ("_attention.attention", "_encodings.rotary", "_attention.schemes")
     assert {f"relpos.{name}" for name in families} <= loaded
