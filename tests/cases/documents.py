@@ -1,8 +1,11 @@
-"""The texts at the repository's root: their sections, their blocks, their examples."""
+"""The repository's root: its texts, their sections, blocks, examples; experiments."""
 
 import doctest
 import re
+from importlib import import_module
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -10,6 +13,13 @@ ROOT = Path(__file__).resolve().parents[2]
 def text(name):
     """A file at the root, whole."""
     return (ROOT / name).read_text(encoding="utf-8")
+
+
+def experiment(name):
+    """A module of docs/experiments, which only the source tree has."""
+    if not (ROOT / "docs" / "experiments").exists():
+        pytest.skip("no docs/ in this tree")
+    return import_module(f"docs.experiments.{name}")
 
 
 def section(name, title):

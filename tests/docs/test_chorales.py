@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from pathlib import Path
-
 import numpy as np
 import pytest
+from documents import ROOT, experiment
 
 from relpos import data
 
-ROOT = Path(__file__).resolve().parents[2]
 CHORALES = {chorale.name: chorale for chorale in data.chorales()}
 SCALE = {"C": 0, "D": 2, "E": 4, "F": 5, "G": 7, "A": 9, "B": 11}
 
@@ -37,18 +34,6 @@ BEGINNINGS = {
 }
 
 
-def experiments(name):
-    """A module of docs/experiments, which only the source tree has."""
-    if not (ROOT / "docs" / "experiments").exists():
-        pytest.skip("no docs/ in this tree")
-    return import_module(f"docs.experiments.{name}")
-
-
-@pytest.fixture(autouse=True)
-def from_the_root(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT)
-
-
 def read(line):
     """Pitches and sixteenths of notes written as C#5/2."""
     notes = []
@@ -72,7 +57,7 @@ def test_beginnings_are_those_of_the_score(name):
 @pytest.mark.parametrize("name", BEGINNINGS)
 def test_music21_has_the_same_notes(name):
     corpus = pytest.importorskip("music21.corpus")
-    voices = experiments("extract_chorales").voices_of(corpus.parse(f"bach/{name}"))
+    voices = experiment("extract_chorales").voices_of(corpus.parse(f"bach/{name}"))
     for number, voice in enumerate(voices):
         pitches, lengths = np.array(voice).T
         parts = number + 0 * pitches, pitches, lengths.cumsum() - lengths, lengths
@@ -99,7 +84,7 @@ def test_what_is_done_to_the_notes_stays_with_the_caller():
 
 
 def test_events_hold_all_of_the_music():
-    events = experiments("events")
+    events = experiment("events")
     for name, (_, notes) in CHORALES.items():
         written = events.events_of(notes)
         assert written.min() >= 0 and written[-1] == written.max() == events.END, name
@@ -107,7 +92,7 @@ def test_events_hold_all_of_the_music():
 
 
 def test_events_one_by_one():
-    events = experiments("events")
+    events = experiment("events")
     notes = np.array([[0, 60, 0, 4], [3, 36, 0, 24], [0, 62, 20, 4]])
     soprano, bass = 60 - events.LOWEST, 3 * events.PITCHES
     waits = {n: events.WAIT + n for n in (4, 16)}
@@ -156,7 +141,7 @@ def parsed(content):
 
 
 def test_midi_holds_the_notes():
-    midi_file = experiments("events").midi_file
+    midi_file = experiment("events").midi_file
     for name in BEGINNINGS:
         notes, ticks, tempo = parsed(midi_file(CHORALES[name].notes, 60))
         assert notes == CHORALES[name].notes.tolist()
@@ -171,7 +156,7 @@ def test_midi_holds_the_notes():
 def test_bars_of_a_roll_are_where_notes_are():
     ax = pytest.importorskip("matplotlib.figure").Figure().subplots()
     notes = np.array([[0, 72, 0, 4], [0, 74, 4, 2], [3, 48, 0, 8]])
-    experiments("chorales").draw_roll(notes, ax)
+    experiment("chorales").draw_roll(notes, ax)
     bars = [bar.get_bbox() for bar in ax.patches]
     found = [(bar.x0, (bar.y0 + bar.y1) / 2) for bar in bars]
     assert found == [(0, 72), (1, 74), (0, 48)]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
+from documents import ROOT
 
-CSRC = Path(__file__).resolve().parents[2] / "csrc"
+CSRC = ROOT / "csrc"
 pytestmark = pytest.mark.skipif(not CSRC.is_dir(), reason="needs the source tree")
 SOURCES = sorted(CSRC.rglob("*.[ch]"))
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
 
 import pytest
+from documents import ROOT, experiment
 
 from relpos import data
 
 FOLDER = Path(data.__file__).with_name("experiments")
 STORED = sorted(path.stem for path in FOLDER.glob("*.json"))
-ROOT = Path(__file__).resolve().parents[2]
 sources = pytest.mark.skipif(
     not (ROOT / "docs" / "experiments").exists(), reason="no docs/ in this tree"
 )
@@ -39,8 +38,7 @@ def test_an_unknown_name_is_told_those_that_there_are():
 
 
 @sources
-def test_every_experiment_is_stored_and_its_table_on_a_page(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT)
+def test_every_experiment_is_stored_and_its_table_on_a_page():
     from docs.experiments import EXPERIMENTS, page
 
     assert sorted(EXPERIMENTS) == STORED
@@ -52,7 +50,6 @@ def test_every_experiment_is_stored_and_its_table_on_a_page(monkeypatch):
 
 @sources
 @pytest.mark.parametrize("name", STORED)
-def test_stored_results_are_as_claimed(name, monkeypatch):
-    monkeypatch.syspath_prepend(ROOT)
-    module = import_module(f"docs.experiments.{name.replace('-', '_')}")
+def test_stored_results_are_as_claimed(name):
+    module = experiment(name.replace("-", "_"))
     module.check(data.experiment(name).results, quick=False)

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from pathlib import Path
-
 import numpy as np
 import pytest
+from documents import ROOT, experiment
 
 from relpos import data, nn
 
-ROOT = Path(__file__).resolve().parents[2]
+if not (ROOT / "docs" / "experiments").exists():
+    pytest.skip("no docs/ in this tree", allow_module_level=True)
+
 TOKENS = np.random.default_rng(0).integers(11, size=(2, 12))
 
 
-@pytest.fixture(autouse=True)
-def from_the_root(monkeypatch):
-    if not (ROOT / "docs" / "experiments").exists():
-        pytest.skip("no docs/ in this tree")
-    monkeypatch.syspath_prepend(ROOT)
-
-
 def model_of(position, **sizes):
-    language = import_module("docs.experiments.language")
+    language = experiment("language")
     return language.Language(11, 8, 2, 2, position, 3, **sizes)
 
 
@@ -79,7 +72,7 @@ def test_gradients_are_those_of_the_loss(position, with_memory):
 
 
 def test_the_text_is_read_and_written():
-    text = import_module("docs.experiments.text")
+    text = experiment("text")
     sentence = 'He said: "~ 2 {x}"\nand é'
     classes = text.characters(sentence)
     assert classes.min() >= 0 and classes.max() < 96
@@ -91,7 +84,7 @@ def test_the_text_is_read_and_written():
 
 
 def test_half_of_a_table_is_beyond_what_was_trained():
-    chorales = import_module("docs.experiments.chorales")
+    chorales = experiment("chorales")
     model = model_of("music", max_len=chorales.LENGTH, per_head=True)
     tables = [block.attention.layer.position.rel_key for block in model.blocks]
     before = model(TOKENS)

@@ -9,10 +9,10 @@ import re
 from pathlib import Path
 
 import pytest
+from documents import ROOT
 
 import relpos
 
-ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = Path(relpos.__file__).parent
 NO_TORCH = importlib.util.find_spec("torch") is None
 

@@ -1,13 +1,12 @@
 """CHANGELOG.md and CITATION.cff name the version that relpos has."""
 
 import re
-from pathlib import Path
 
 import pytest
+from documents import ROOT
 
 import relpos
 
-ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.skipif(
     not (ROOT / "CHANGELOG.md").exists(), reason="no source tree"
 )

@@ -5,11 +5,11 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from pathlib import Path
 
 import pytest
+from documents import ROOT
 
-CHECK = Path(__file__).resolve().parents[2] / ".ci" / "check_wheel"
+CHECK = ROOT / ".ci" / "check_wheel"
 missing = [tool for tool in ("gcc", "objdump", "nm") if shutil.which(tool) is None]
 pytestmark = [
     pytest.mark.skipif(not CHECK.exists(), reason="no source tree"),

@@ -5,11 +5,10 @@ Its stages are a few of our own here, in a copy.
 
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
+from documents import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 RUN = ROOT / ".ci" / "run"
 pytestmark = [
     pytest.mark.skipif(not RUN.exists(), reason="no source tree"),

@@ -12,8 +12,9 @@ import sysconfig
 from pathlib import Path
 
 import pytest
+from documents import ROOT
 
-PYTHONS = Path(__file__).resolve().parents[2] / ".ci" / "pythons"
+PYTHONS = ROOT / ".ci" / "pythons"
 HEADERS = Path(sysconfig.get_path("include"))
 pytestmark = [
     pytest.mark.skipif(not PYTHONS.exists(), reason="no source tree"),

@@ -3,11 +3,11 @@
 import os
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
+from documents import ROOT
 
-CI = Path(__file__).resolve().parents[2] / ".ci"
+CI = ROOT / ".ci"
 missing = [tool for tool in ("bash", "git") if shutil.which(tool) is None]
 pytestmark = [
     pytest.mark.skipif(not CI.exists(), reason="no source tree"),

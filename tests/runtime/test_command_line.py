@@ -4,14 +4,13 @@ import re
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
 
 import pytest
+from documents import ROOT
 
 import relpos
 from relpos import __main__
 
-ROOT = Path(__file__).resolve().parents[2]
 no_tree = pytest.mark.skipif(
     not (ROOT / "pyproject.toml").exists(), reason="no source tree"
 )

@@ -10,11 +10,10 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from pathlib import Path
 
 import pytest
+from documents import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 BUILDS = ("release", "debug", "sanitize=address,undefined", "sanitize=thread")
 COMPILER = """#!/bin/sh
 echo "$@" >> "$(dirname "$0")/calls"
