@@ -30,6 +30,12 @@ def seeded(*args, **keywords):
     return module
 
 
+def of_position(position, heads=H, **options):
+    """A seeded module of a position, of its sizes."""
+    sizes = SIZES.get(position, {}) | options
+    return seeded(E, heads, position=position, **sizes)
+
+
 def draw(*shape, seed=1):
     return torch.randn(
         *shape, dtype=DTYPE, generator=torch.Generator().manual_seed(seed)

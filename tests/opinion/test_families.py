@@ -55,8 +55,9 @@ def pairs(x, inv_freq, first, second, sign=(-1, 1)):
     return out
 
 
-def at_positions(of_query, of_key):
-    """Rotate new queries and all keys by positions."""
+def at_positions(of_query, of_key=None):
+    """Rotate new queries and all keys by positions, by the same if one is given."""
+    of_key = of_query if of_key is None else of_key
     return lambda q, k, v: attend(rotated(q, of_query), rotated(k, of_key), v)
 
 
@@ -87,44 +88,31 @@ C = np.arange(D // 2)
 COSINES = np.cos(AT[:, None] * FREQUENCIES)
 HALF = np.float16
 ROTATIONS = {
-    "sign_left_out": ("rotary_sign", both(plain_halves), ROTARY),
-    "first_column_overwritten": ("rotary_overwritten", both(overwritten), ROTARY),
+    "sign_left_out": ("rotary_sign", both(plain_halves)),
+    "first_column_overwritten": ("rotary_overwritten", both(overwritten)),
     "keys_by_neighbours": (
         "rotary_sides_differ",
         lambda q, k, v: attend(
             rotated(q, AT), relpos.apply_rotary(k, interleaved=True), v
         ),
-        ROTARY,
     ),
     "keys_backwards": (
         "rotary_sides_differ",
         lambda q, k, v: attend(rotated(q, AT), rotated(k, -AT), v),
-        ROTARY,
     ),
-    "exponents_from_head_to_head": (
-        "rotary_joined_heads",
-        both(of_all_columns),
-        ROTARY,
-    ),
+    "exponents_from_head_to_head": ("rotary_joined_heads", both(of_all_columns)),
     "exponents_from_1": (
         "rotary_exponent_start",
         by_frequencies(10000.0 ** (-(2 * C + 1) / D)),
-        ROTARY,
     ),
     "exponents_to_1": (
         "rotary_exponent_width",
         by_frequencies(10000.0 ** -np.linspace(0, 1, D // 2)),
-        ROTARY,
     ),
-    "no_minus_in_the_exponent": (
-        "rotary_frequencies",
-        by_frequencies(1 / FREQUENCIES),
-        ROTARY,
-    ),
+    "no_minus_in_the_exponent": ("rotary_frequencies", by_frequencies(1 / FREQUENCIES)),
     "a_longer_context": (
         "rotary_base_scaled",
         by_frequencies((10000.0 * 4 ** (D / (D - 2))) ** (-2 * C / D)),
-        ROTARY,
     ),
     "the_last_columns": (
         "rotary_columns",
@@ -155,29 +143,12 @@ ROTATIONS = {
                 * np.tile(np.sin(AT[:, None] * FREQUENCIES).astype(HALF), 2)
             )
         ),
-        ROTARY,
     ),
-    "queries_from_1": ("rotary_queries_one_later", at_positions(AT + 1, AT), ROTARY),
-    "positions_over_the_length": (
-        "rotary_positions_scaled",
-        at_positions(AT / L, AT / L),
-        ROTARY,
-    ),
-    "keys_interpolated": (
-        "rotary_positions_scaled",
-        at_positions(AT, AT / 2),
-        ROTARY,
-    ),
-    "degrees": (
-        "rotary_positions_scaled",
-        at_positions(np.deg2rad(AT), np.deg2rad(AT)),
-        ROTARY,
-    ),
-    "a_table_that_ends": (
-        "rotary_positions_end",
-        at_positions(np.minimum(AT, 5), np.minimum(AT, 5)),
-        ROTARY,
-    ),
+    "queries_from_1": ("rotary_queries_one_later", at_positions(AT + 1, AT)),
+    "positions_over_the_length": ("rotary_positions_scaled", at_positions(AT / L)),
+    "keys_interpolated": ("rotary_positions_scaled", at_positions(AT, AT / 2)),
+    "degrees": ("rotary_positions_scaled", at_positions(np.deg2rad(AT))),
+    "a_table_that_ends": ("rotary_positions_end", at_positions(np.minimum(AT, 5))),
     "new_from_the_length": (
         "rotary_new_moved",
         at_positions(AT[6:] + 3, np.r_[AT[:6], AT[6:] + 3]),
@@ -193,11 +164,7 @@ ROTATIONS = {
         at_positions([8, 8, 8], np.r_[AT[:6], 8, 8, 8]),
         NEW,
     ),
-    "documents": (
-        "rotary_keys_restarted",
-        at_positions(np.r_[AT[:4], AT[:5]], np.r_[AT[:4], AT[:5]]),
-        ROTARY,
-    ),
+    "documents": ("rotary_keys_restarted", at_positions(np.r_[AT[:4], AT[:5]])),
     "three_rules": (
         "rotary_positions_mixed",
         at_positions(AT[6:], np.r_[2 * AT[:6], 1, 2, 3]),
@@ -233,11 +200,10 @@ BIASES = {
     "slopes_of_half_of_the_heads": (
         "alibi_heads",
         sloped(np.tile(relpos.alibi_slopes(2), 2)),
-        ALIBI,
     ),
-    "slopes_backwards": ("alibi_slopes_order", sloped(SLOPES[::-1]), ALIBI),
-    "linear_slopes": ("alibi_slopes_rule", sloped((np.arange(H) + 1) / H), ALIBI),
-    "one_slope": ("alibi_slopes_rule", sloped([1.0] * H), ALIBI),
+    "slopes_backwards": ("alibi_slopes_order", sloped(SLOPES[::-1])),
+    "linear_slopes": ("alibi_slopes_rule", sloped((np.arange(H) + 1) / H)),
+    "one_slope": ("alibi_slopes_rule", sloped([1.0] * H)),
     "slopes_of_8_heads_for_6": (
         "alibi_heads",
         sloped(2.0 ** -np.arange(1, 7)),
@@ -251,9 +217,8 @@ BIASES = {
     "later_keys_without_bias": (
         "alibi_distance_signed",
         sloped(SLOPES, np.minimum(DISTANCE, 0)),
-        ALIBI,
     ),
-    "squares": ("alibi_distance_other", sloped(SLOPES, -(N**2)), ALIBI),
+    "squares": ("alibi_distance_other", sloped(SLOPES, -(N**2))),
     "causal_and_flipped": ("bias_negated", sloped(SLOPES, N, causal=True), CAUSAL),
     "own_position_with_the_later": (
         "bucket_own_side",
@@ -348,16 +313,17 @@ SHIFTS = {
         music(lambda x: relpos.rel_shift(x.swapaxes(-1, -2)).swapaxes(-1, -2)),
         MUSIC,
     ),
-    "memory_behind": (
-        "memory_behind",
-        ordered(np.roll(AT, -5), np.roll(AT, -5)),
-        CACHED,
-    ),
-    "rolled": ("keys_rolled", ordered(np.roll(AT, 2), np.roll(AT, 2)), CACHED),
-    "from_the_last": ("keys_reversed", ordered(AT[::-1], AT[::-1]), CACHED),
+    "memory_behind": ("memory_behind", ordered(np.roll(AT, -5), np.roll(AT, -5))),
+    "rolled": ("keys_rolled", ordered(np.roll(AT, 2), np.roll(AT, 2))),
+    "from_the_last": ("keys_reversed", ordered(AT[::-1], AT[::-1])),
     "values_rolled": ("keys_unlike_values", ordered(AT, np.roll(AT, 1)), CACHED),
 }
-CASES = {**ROTATIONS, **BIASES, **SHIFTS}
+#: A row without a call of its own has that of its table.
+CASES = {
+    name: (*row, call)[:3]
+    for rows, call in ((ROTATIONS, ROTARY), (BIASES, ALIBI), (SHIFTS, CACHED))
+    for name, row in rows.items()
+}
 
 
 @pytest.mark.parametrize("name", CASES)

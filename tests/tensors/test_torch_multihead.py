@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from multihead import DTYPE, SIZES, E, H, L, N, draw, near, seeded
+from multihead import DTYPE, SIZES, E, H, L, N, draw, near, of_position, seeded
 from torch import nn
 
 import relpos.torch
@@ -201,7 +201,7 @@ def _terms(module, state, q, k):
 
 @pytest.mark.parametrize("position", SIZES)
 def test_schemes(position):
-    module = seeded(E, H, batch_first=True, position=position, **SIZES[position])
+    module = of_position(position, batch_first=True)
     x = draw(N, L, E)
     near(module(x, x, x)[0].detach().numpy(), expected(module, x))
     future = torch.ones(L, L, dtype=torch.bool).triu(1)
@@ -213,7 +213,7 @@ def test_schemes(position):
 
 @pytest.mark.parametrize("position", SIZES)
 def test_all_that_is_to_be_learned_has_its_gradient(position):
-    module = seeded(E, H, position=position, **SIZES[position])
+    module = of_position(position)
     x = draw(L, E).requires_grad_()
     names = [name for name, _ in module.named_parameters()]
     hidden = torch.tensor([False, False, True, False, False])
@@ -229,7 +229,7 @@ def test_all_that_is_to_be_learned_has_its_gradient(position):
 
 @pytest.mark.parametrize("position", [None, *SIZES])
 def test_gradients_by_item(position):
-    module = seeded(E, H, position=position, **SIZES.get(position, {}))
+    module = of_position(position)
     x = draw(3, L, E)
 
     def loss(parameters, x):

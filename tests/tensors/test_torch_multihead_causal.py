@@ -8,7 +8,7 @@ import warnings
 
 import pytest
 import torch
-from multihead import DTYPE, SIZES, E, H, L, N, draw, near, seeded
+from multihead import DTYPE, SIZES, E, H, L, N, draw, near, of_position, seeded
 from torch import nn
 
 import relpos.torch
@@ -20,8 +20,7 @@ POSITIONS = [None, *SIZES]
 
 
 def made(position, is_causal, **options):
-    sizes = SIZES.get(position, {}) | {"is_causal": is_causal}
-    return seeded(E, H, batch_first=True, position=position, **sizes, **options)
+    return of_position(position, batch_first=True, is_causal=is_causal, **options)
 
 
 def past_of(state):

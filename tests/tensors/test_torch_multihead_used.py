@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 import torch
-from multihead import DTYPE, SIZES, E, H, L, N, draw, near, seeded
+from multihead import DTYPE, SIZES, E, H, L, N, draw, near, of_position, seeded
 from refusals import check, every_row
 from torch import nn
 
@@ -16,8 +16,7 @@ from relpos.torch.nn import RelativeMultiheadAttention
 
 @pytest.mark.parametrize("position", [None, *SIZES])
 def test_a_step_by_step_decode_is_one_call(position):
-    sizes = {} if position is None else SIZES[position]
-    module = seeded(E, H, position=position, **sizes)
+    module = of_position(position)
     x = draw(L, E)
     future = torch.ones(L, L, dtype=torch.bool).triu(1)
     whole = module(x, x, x, attn_mask=future, is_causal=True)[0]
@@ -29,13 +28,9 @@ def test_a_step_by_step_decode_is_one_call(position):
 @pytest.mark.parametrize("position", [None, "shaw", "t5", "rope"])
 def test_inside_a_layer_of_pytorch(position):
     torch.manual_seed(0)
-    sizes = {} if position is None else SIZES[position]
     layer = nn.TransformerEncoderLayer(E, H * 2, 16, batch_first=True, dtype=DTYPE)
     theirs = layer.self_attn.eval()
-    layer.self_attn = RelativeMultiheadAttention(
-        E, H * 2, batch_first=True, dtype=DTYPE, position=position, **sizes
-    )
-    mine = layer.self_attn
+    mine = layer.self_attn = of_position(position, H * 2, batch_first=True)
     missing = mine.load_state_dict(theirs.state_dict(), strict=False)
     assert not missing.unexpected_keys
     encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
@@ -70,11 +65,11 @@ def test_dropout_is_for_training_alone():
 
 @pytest.mark.parametrize("position", [None, *SIZES])
 def test_a_state_has_what_is_learned_alone(position):
-    sizes = {} if position is None else SIZES[position]
-    module = seeded(E, H, position=position, **sizes)
+    module = of_position(position)
     state = module.state_dict()
     assert set(state) == {name for name, _ in module.named_parameters()}
     assert {*nn.MultiheadAttention(E, H).state_dict()} <= set(state)
+    sizes = SIZES.get(position, {})
     other = RelativeMultiheadAttention(E, H, dtype=DTYPE, position=position, **sizes)
     arrays = {name: tensor.numpy() for name, tensor in state.items()}
     other.load_state_dict(arrays, strict=True)
@@ -116,8 +111,7 @@ def test_exported_for_any_length():
 @pytest.mark.parametrize("position", [None, "transformer_xl", "alibi", "fire"])
 def test_compiled_whole(position):
     torch.compiler.reset()
-    sizes = {} if position is None else SIZES[position]
-    module = seeded(E, H, position=position, **sizes)
+    module = of_position(position)
     compiled = torch.compile(module, backend="aot_eager", fullgraph=True)
     x = draw(L, E)
     grads = []
@@ -159,7 +153,7 @@ called(query=ones(3, 12)) -> ValueError: …query_offset: got None for 3 queries
 @pytest.mark.parametrize("position", [None, *SIZES])
 def test_an_offset_is_an_integer(position):
     """Or a tensor of one; others are refused by name."""
-    module = seeded(E, H, position=position, **SIZES.get(position, {}))
+    module = of_position(position)
     x = draw(L, E)
     want = module(x[1:], x, x, query_offset=1)[0]
     for one in (torch.tensor(1), torch.tensor([1])):
@@ -192,13 +186,10 @@ NESTED = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 @pytest.mark.parametrize("position", [None, *SIZES])
 def test_swapped_into_an_encoder_that_was_made_before(position):
     torch.manual_seed(0)
-    sizes = {} if position is None else SIZES[position]
     layer = nn.TransformerEncoderLayer(E, 2 * H, 16, batch_first=True, dtype=DTYPE)
     encoder = nn.TransformerEncoder(layer, 3)
     for one in encoder.layers[:2]:  # the last one is still PyTorch's
-        one.self_attn = RelativeMultiheadAttention(
-            E, 2 * H, batch_first=True, dtype=DTYPE, position=position, **sizes
-        )
+        one.self_attn = of_position(position, 2 * H, batch_first=True)
     encoder.eval()
     x, padding = draw(3, L, E), torch.arange(L) >= torch.tensor([[L], [2], [L - 1]])
     want = encoder(x, src_key_padding_mask=padding)
@@ -211,7 +202,7 @@ def test_swapped_into_an_encoder_that_was_made_before(position):
 @NESTED
 @pytest.mark.parametrize("average", [True, False])
 def test_a_nested_tensor_is_each_of_its_items(average):
-    module = seeded(E, H, batch_first=True, position="shaw", **SIZES["shaw"])
+    module = of_position("shaw", batch_first=True)
     items = [draw(length, E).requires_grad_() for length in (L, 1, L - 1)]
     leaves = [*items, *module.parameters()]
     x = torch.nested.as_nested_tensor(items)
