@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mistakes.row import DISTANCE, RNG, B, D, H, L, family, softmax
+from mistakes.row import DISTANCE, RNG, B, D, H, L, attend, family, softmax
 
 ROWS, mistake = family()
 LENGTHS = np.array([7, 4])
@@ -33,9 +33,7 @@ def truth_values_added(query, key, value):
     is_causal=True,
 )
 def masked_with_a_small_number(query, key, value):
-    scores = query @ key.swapaxes(-1, -2) / np.sqrt(D)
-    scores = np.where(DISTANCE <= 0, scores, 1e-9)
-    return softmax(scores) @ value
+    return attend(query, key, value, DISTANCE <= 0, 1e-9)
 
 
 @mistake(
@@ -45,10 +43,7 @@ def masked_with_a_small_number(query, key, value):
     is_causal=True,
 )
 def mask_from_offset_0(query, key, value):
-    dot = query @ key.swapaxes(-1, -2) / np.sqrt(D)
-    rows, columns = np.triu_indices(L, k=0)
-    dot[..., rows, columns] = -np.inf
-    return softmax(dot) @ value
+    return attend(query, key, value, ~np.triu(np.ones((L, L), bool), k=0))
 
 
 @mistake(
@@ -59,10 +54,7 @@ def mask_from_offset_0(query, key, value):
     is_causal=True,
 )
 def mask_of_the_hidden_as_of_the_seen(query, key, value):
-    mask = np.triu(np.ones((L, L), bool), k=1)
-    scores = query @ key.swapaxes(-1, -2) / np.sqrt(D)
-    scores = np.where(mask, scores, -np.inf)
-    return softmax(scores) @ value
+    return attend(query, key, value, np.triu(np.ones((L, L), bool), k=1))
 
 
 @mistake(
@@ -72,10 +64,8 @@ def mask_of_the_hidden_as_of_the_seen(query, key, value):
     key_lengths=LENGTHS,
 )
 def padding_alone_is_seen(query, key, value):
-    scores = query @ key.swapaxes(-1, -2) / np.sqrt(D)
     mask = VALID[:, None, None, :]
-    scores = np.where(mask, -np.finfo(scores.dtype).max, scores)
-    return softmax(scores) @ value
+    return attend(query, key, value, ~mask, -np.finfo(query.dtype).max)
 
 
 @mistake(
@@ -86,10 +76,7 @@ def padding_alone_is_seen(query, key, value):
     key_lengths=LENGTHS,
 )
 def padded_queries_masked_not_keys(query, key, value):
-    pad_mask = VALID[:, None, :, None]
-    scores = query @ key.swapaxes(-1, -2) / np.sqrt(D)
-    scores = np.where(pad_mask, scores, -10000.0)
-    return softmax(scores) @ value
+    return attend(query, key, value, VALID[:, None, :, None], -10000.0)
 
 
 @mistake(
@@ -114,9 +101,7 @@ def masks_of_other_items(query, key, value):
 )
 def padding_attends_to_padding(query, key, value):
     mask = VALID[:, :, None] == VALID[:, None, :]
-    scores = query @ key.swapaxes(-1, -2) / np.sqrt(D)
-    scores = np.where(mask[:, None], scores, -np.inf)
-    return softmax(scores) @ value
+    return attend(query, key, value, mask[:, None])
 
 
 @mistake(
@@ -127,6 +112,4 @@ def padding_attends_to_padding(query, key, value):
 )
 def padding_on_the_other_side(query, key, value):
     mask = np.arange(L) < LENGTHS[:, None]
-    scores = query @ key.swapaxes(-1, -2) / np.sqrt(D)
-    scores = np.where(mask[:, None, None], scores, -1e9)
-    return softmax(scores) @ value
+    return attend(query, key, value, mask[:, None, None], -1e9)

@@ -55,6 +55,12 @@ def softmax(scores, axis=-1):
         return e / e.sum(axis=axis, keepdims=True)
 
 
+def attend(query, key, value, see=True, number=-np.inf):
+    """Return results of queries that see some keys, the scores of others a number."""
+    scores = query @ key.swapaxes(-1, -2) / np.sqrt(D)
+    return softmax(np.where(see, scores, number)) @ value
+
+
 def joined(x):
     """(B, H, L, D) as a layer has it before the heads are split: (B, L, H * D)."""
     return x.swapaxes(1, 2).reshape(len(x), x.shape[2], -1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mistakes.row import DISTANCE, D, L, Q, family, softmax
+from mistakes.row import DISTANCE, L, Q, attend, family
 
 ROWS, mistake = family()
 
@@ -17,9 +17,8 @@ ROWS, mistake = family()
 )
 def one_key_too_many(query, key, value):
     sliding_window = 4
-    scores = query @ key.swapaxes(-1, -2) / np.sqrt(D)
     seen = (DISTANCE <= 0) & (-sliding_window <= DISTANCE)
-    return softmax(np.where(seen, scores, -np.inf)) @ value
+    return attend(query, key, value, seen)
 
 
 @mistake(
@@ -32,8 +31,7 @@ def one_key_too_many(query, key, value):
 def future_side_alone(query, key, value):
     at_query, at_key = np.arange(L)[:, None], np.arange(L)
     hidden = (at_query >= at_key) | (at_query < at_key - 3)
-    scores = query @ key.swapaxes(-1, -2) / np.sqrt(D)
-    return softmax(np.where(hidden, -1e9, scores)) @ value
+    return attend(query, key, value, ~hidden, -1e9)
 
 
 @mistake(
@@ -49,8 +47,7 @@ def window_from_the_row_not_the_position(query, key, value):
     length, total = query.shape[-2], key.shape[-2]
     seen = np.tril(np.ones((length, total), bool), k=total - length)
     seen &= np.triu(np.ones((length, total), bool), k=-2)
-    scores = query @ key.swapaxes(-1, -2) / np.sqrt(D)
-    return softmax(np.where(seen, scores, -np.inf)) @ value
+    return attend(query, key, value, seen)
 
 
 @mistake(
@@ -66,8 +63,7 @@ def cache_cut_for_the_last_query(query, key, value):
     sliding_window = 4
     key, value = key[..., -sliding_window:, :], value[..., -sliding_window:, :]
     seen = np.tril(np.ones((3, sliding_window), bool), k=sliding_window - 3)
-    scores = query @ key.swapaxes(-1, -2) / np.sqrt(D)
-    return softmax(np.where(seen, scores, -np.inf)) @ value
+    return attend(query, key, value, seen)
 
 
 @mistake(
@@ -81,6 +77,4 @@ def cache_cut_for_the_last_query(query, key, value):
 def hidden_only_where_both_masks_hide(query, key, value):
     causal_mask = DISTANCE > 0
     window_mask = DISTANCE < -3
-    scores = query @ key.swapaxes(-1, -2) / np.sqrt(D)
-    scores = np.where(causal_mask & window_mask, -1e9, scores)
-    return softmax(scores) @ value
+    return attend(query, key, value, ~(causal_mask & window_mask), -1e9)
