@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dense_oracle
 import numpy as np
-from tolerances import assert_results_close
+from tolerances import assert_bitwise, assert_results_close
 
 import relpos
 
@@ -27,6 +27,11 @@ TERMS = (
 def normal(rng, *shape, scale=1.0):
     """Normal float64 numbers that float32 holds exactly: both dtypes see the same."""
     return (scale * rng.standard_normal(shape)).astype(np.float32).astype(np.float64)
+
+
+def seeded(*shape, dtype=np.float64, seed=0):
+    """Normal numbers of a seed, with all digits of the dtype."""
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
 
 
 def qkv(rng, batch, heads, lq, lk, d, dv=None, *, key_heads=None):
@@ -128,3 +133,15 @@ def check_all(inputs, keywords, want):
     for dtype in DTYPES:
         got = run(*(x.astype(dtype) for x in inputs), **cast(keywords, dtype))
         assert_results_close(got, want)
+
+
+def assert_same_on_threads(compute):
+    """Run compute() on 1, 2 and 5 threads; the bits of its arrays are the same."""
+    results = []
+    for threads in (1, 2, 5):
+        with relpos.threads(threads):
+            found = compute()
+        results.append(found if isinstance(found, tuple) else (found,))
+    for found in results[1:]:
+        for got, want in zip(found, results[0], strict=True):
+            assert_bitwise(got, want)

@@ -10,7 +10,7 @@ import pytest
 from backward_checks import assert_equals_differences
 from bad_kinds import ones
 from layouts import LAYOUTS
-from problems import DTYPES, normal
+from problems import DTYPES, assert_same_on_threads, normal
 from refusals import changes
 from tolerances import assert_bitwise, assert_close
 
@@ -252,16 +252,12 @@ def test_any_number_of_threads_gives_the_same_bits(isa):
     x, weight, bias, mask = problem((40, 30), (3, 3), 70, (3,))
     grad = normal(np.random.default_rng(8), *x.shape)
     keywords = {"grid": (40, 30), "mask": mask}
-    for threads in (1, 2, 5):
-        with relpos.threads(threads):
-            got = (
-                relpos.conv_encoding(x, weight, bias, **keywords),
-                *relpos.conv_encoding_backward(grad, x, weight, bias, **keywords),
-            )
-        if threads == 1:
-            want = got
-        for a, b in zip(got, want, strict=True):
-            assert_bitwise(a, b)
+    assert_same_on_threads(
+        lambda: (
+            relpos.conv_encoding(x, weight, bias, **keywords),
+            *relpos.conv_encoding_backward(grad, x, weight, bias, **keywords),
+        )
+    )
 
 
 def test_shapes_of_pytorch_and_no_bias():

@@ -6,6 +6,7 @@ import numpy as np
 import oracle_positions as oracle
 import pytest
 from layouts import LAYOUTS, repeated
+from problems import assert_same_on_threads
 from tolerances import assert_bitwise
 
 import relpos
@@ -100,14 +101,12 @@ def test_learned_for_any_number_of_threads():
     rng = np.random.default_rng(10)
     positions = rng.integers(0, 50, 3000)
     grad = rng.standard_normal((2, 3000, 100)).astype(np.float32)
-    results = []
-    for threads in (1, 2, 5):
-        with relpos.threads(threads):
-            back = relpos.learned_backward(grad, positions, 50)
-            results.append((back, relpos.learned(back, positions)))
-    for back, forward in results[1:]:
-        assert_bitwise(back, results[0][0])
-        assert_bitwise(forward, results[0][1])
+
+    def compute():
+        back = relpos.learned_backward(grad, positions, 50)
+        return back, relpos.learned(back, positions)
+
+    assert_same_on_threads(compute)
 
 
 def test_more_rows_than_memory_can_address():

@@ -6,6 +6,7 @@ import numpy as np
 import oracle_positions as oracle
 import pytest
 from layouts import LAYOUTS, repeated
+from problems import assert_same_on_threads
 from refusals import check, rows
 from tolerances import assert_bitwise
 
@@ -93,12 +94,7 @@ def test_maps_move_bits(name):
 @pytest.mark.parametrize("name", MAPS)
 def test_maps_for_any_number_of_threads(name):
     x = np.random.default_rng(2).standard_normal((3, 150, 260))
-    results = []
-    for threads in (1, 2, 5):
-        with relpos.threads(threads):
-            results.append(mapped(name, x))
-    assert_bitwise(results[1], results[0])
-    assert_bitwise(results[2], results[0])
+    assert_same_on_threads(lambda: mapped(name, x))
 
 
 @pytest.mark.parametrize("is_causal", [False, True])

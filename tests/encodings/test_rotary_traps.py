@@ -10,15 +10,12 @@ import inspect
 
 import numpy as np
 import pytest
+from problems import seeded
 
 import relpos
 
 pytestmark = pytest.mark.devmode
 HALF = 8
-
-
-def normal(*shape, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape)
 
 
 def scores(q, k, **keywords):
@@ -34,7 +31,7 @@ def to_interleaved(half=HALF):
 def test_pairing_of_halves_is_a_permutation_of_the_interleaved_one():
     """huggingface/transformers#25199, #40462, litgpt#1860, flash-attention#288: weights
     of one pairing run with the other."""
-    x, order = normal(5, 2 * HALF), to_interleaved()
+    x, order = seeded(5, 2 * HALF), to_interleaved()
     halves = relpos.apply_rotary(x)
     interleaved = relpos.apply_rotary(x[:, order], interleaved=True)
     np.testing.assert_array_equal(interleaved, halves[:, order])
@@ -42,14 +39,14 @@ def test_pairing_of_halves_is_a_permutation_of_the_interleaved_one():
 
 
 def test_pairing_of_two_columns_is_the_same():
-    x = normal(5, 2)
+    x = seeded(5, 2)
     both = [relpos.apply_rotary(x, interleaved=flag) for flag in (False, True)]
     np.testing.assert_array_equal(*both)
 
 
 def test_scores_of_permuted_projections_do_not_change():
     """The converter: permute the rows of W_q and W_k, and switch the pairing."""
-    x, w_q, w_k = normal(6, 12), *normal(2, 2 * HALF, 12, seed=1)
+    x, w_q, w_k = seeded(6, 12), *seeded(2, 2 * HALF, 12, seed=1)
     order = to_interleaved()
     want = scores(x @ w_q.T, x @ w_k.T)
     got = scores(x @ w_q[order].T, x @ w_k[order].T, interleaved=True)
@@ -68,7 +65,7 @@ def test_cached_decode_sees_true_distances():
 
     Steps of any size, in any order of calls, give the rows of the whole sequence.
     """
-    x = normal(2, 12, 2 * HALF)
+    x = seeded(2, 12, 2 * HALF)
     whole = relpos.apply_rotary(x)
     for first, last in ((0, 5), (5, 6), (6, 12), (3, 4), (0, 12)):
         step = relpos.apply_rotary(x[:, first:last], offset=first)
@@ -78,7 +75,7 @@ def test_cached_decode_sees_true_distances():
 
 
 def test_a_decoded_query_attends_as_in_the_full_run():
-    q, k, v = normal(3, 2, 10, 2 * HALF)
+    q, k, v = seeded(3, 2, 10, 2 * HALF)
     rotated = [relpos.apply_rotary(x) for x in (q, k)]
     want = relpos.attention(*rotated, v, is_causal=True)
     for at in range(10):
@@ -90,7 +87,7 @@ def test_a_decoded_query_attends_as_in_the_full_run():
 
 def test_cached_keys_are_rotated_by_their_own_positions():
     """Left padding: each item of the batch has positions of its own."""
-    x = normal(2, 3, 6, 2 * HALF)
+    x = seeded(2, 3, 6, 2 * HALF)
     first = np.array([0, 2])
     positions = np.arange(6) - first[:, None]
     got = relpos.apply_rotary(x, positions[:, None])
@@ -102,7 +99,7 @@ def test_cached_keys_are_rotated_by_their_own_positions():
 
 def test_ahead_is_not_behind():
     """speechbrain#3070, #3073: the future had the encoding of the past."""
-    q, k = normal(2, 2 * HALF)
+    q, k = seeded(2, 2 * HALF)
     for r in (1, 3, 40):
         ahead, behind = (
             relpos.apply_rotary(q[None], 50) @ relpos.apply_rotary(k[None], 50 + s).T
@@ -113,7 +110,7 @@ def test_ahead_is_not_behind():
 
 def test_the_encoding_is_relative():
     """wenet#1611: a relative encoding that was the absolute one."""
-    q, k = normal(2, 7, 2 * HALF)
+    q, k = seeded(2, 7, 2 * HALF)
     near = scores(q, k)
     np.testing.assert_allclose(scores(q, k, offset=1000), near, rtol=0, atol=1e-13)
     assert np.abs(near - q @ k.T).max() > 0.1
@@ -124,7 +121,7 @@ def test_rotating_before_the_projection_is_absolute():
 
     Scores depend on more than the difference of positions. relpos does not offer it.
     """
-    x, w_q, w_k = normal(7, 2 * HALF), *normal(2, 2 * HALF, 2 * HALF, seed=1)
+    x, w_q, w_k = seeded(7, 2 * HALF), *seeded(2, 2 * HALF, 2 * HALF, seed=1)
 
     def wrong(offset):
         rotated = relpos.apply_rotary(x, offset=offset)
@@ -135,7 +132,7 @@ def test_rotating_before_the_projection_is_absolute():
 
 def test_low_precision_phases_are_wrong_far_out():
     """EleutherAI/gpt-neox#1003, huggingface/transformers#25681: float32 angles."""
-    x = normal(1, 64).astype(np.float32)
+    x = seeded(1, 64).astype(np.float32)
     position = 2**20 - 1
     exact = relpos.apply_rotary(x.astype(np.float64), position)
     got = relpos.apply_rotary(x, position)
@@ -161,7 +158,7 @@ def test_float64_tables_do_not_promote_float32():
 
 def test_partial_rotary_has_frequencies_of_its_own_width():
     """The exponent counts rotary_dim, not D: GPT-J and GPT-NeoX."""
-    x = normal(5, 4 * HALF)
+    x = seeded(5, 4 * HALF)
     got = relpos.apply_rotary(x, rotary_dim=2 * HALF)
     np.testing.assert_array_equal(
         got[:, : 2 * HALF], relpos.apply_rotary(x[:, : 2 * HALF])
@@ -183,7 +180,7 @@ def test_partial_halves_pair_inside_the_rotated_columns():
 
 def test_inverse_is_not_an_inverse_of_the_magnitude():
     """inverse rotates back and keeps m, which makes it the gradient."""
-    x, grad = normal(2, 4, 2 * HALF)
+    x, grad = seeded(2, 4, 2 * HALF)
     m = relpos.xpos_magnitude(4, 2 * HALF, scale_base=3)
     forward = (relpos.apply_rotary(x, magnitude=m) * grad).sum()
     back = (x * relpos.apply_rotary(grad, magnitude=m, inverse=True)).sum()
@@ -192,7 +189,7 @@ def test_inverse_is_not_an_inverse_of_the_magnitude():
 
 def test_xpos_needs_reciprocal_magnitudes_for_keys():
     """With the same for both the product would grow with i + j, not with i - j."""
-    q, k, at = *normal(2, 9, 2 * HALF), np.arange(9)
+    q, k, at = *seeded(2, 9, 2 * HALF), np.arange(9)
 
     def product(shift, inverse):
         query = relpos.xpos_magnitude(at + shift, 2 * HALF, scale_base=5)
@@ -208,7 +205,7 @@ def test_xpos_needs_reciprocal_magnitudes_for_keys():
 def test_xpos_centres_cancel_when_they_are_one():
     """rotary-embedding-torch centres queries on their own length and keys on theirs: a
     cached decode then has an extra factor. One centre for both has none."""
-    q, k = normal(2, 2 * HALF), normal(12, 2 * HALF, seed=1)
+    q, k = seeded(2, 2 * HALF), seeded(12, 2 * HALF, seed=1)
     at, of = np.arange(10, 12), np.arange(12)
 
     def product(middle_of_q, middle_of_k):
@@ -226,7 +223,7 @@ def test_xpos_centres_cancel_when_they_are_one():
 
 def test_dynamic_scaling_needs_one_length_for_queries_and_keys():
     """Keys cached at one length and queries rotated at another are not relative."""
-    q, k = normal(2, 5, 2 * HALF)
+    q, k = seeded(2, 5, 2 * HALF)
 
     def at_length(n):
         settings = {"factor": 2.0, "original_max_position_embeddings": 32}
@@ -258,7 +255,7 @@ def test_the_attention_factor_comes_once_per_side():
     """YaRN: q and k are both multiplied, so that scores have the square."""
     yarn = "yarn", {"factor": 8.0, "original_max_position_embeddings": 512}
     m = relpos.rotary_magnitude(yarn)
-    q, k = normal(2, 5, 2 * HALF)
+    q, k = seeded(2, 5, 2 * HALF)
     np.testing.assert_allclose(
         scores(q, k, magnitude=m), m**2 * scores(q, k), rtol=1e-12
     )
@@ -266,7 +263,7 @@ def test_the_attention_factor_comes_once_per_side():
 
 def test_values_are_left_alone():
     """RoFormer's rotary_value rotates values, and outputs depend on the offset."""
-    q, k, v = normal(3, 1, 6, 2 * HALF)
+    q, k, v = seeded(3, 1, 6, 2 * HALF)
 
     def run(offset, rotate_values):
         rotated = [relpos.apply_rotary(x, offset=offset) for x in (q, k, v)]
@@ -278,9 +275,9 @@ def test_values_are_left_alone():
 
 def test_no_hidden_cache():
     """A call leaves nothing behind that the next one could read."""
-    x = normal(4, 2 * HALF)
+    x = seeded(4, 2 * HALF)
     first = relpos.apply_rotary(x)
-    relpos.apply_rotary(normal(90, 2 * HALF), offset=77, base=3.0)
+    relpos.apply_rotary(seeded(90, 2 * HALF), offset=77, base=3.0)
     relpos.apply_rotary(x, inverse=True)
     np.testing.assert_array_equal(relpos.apply_rotary(x), first)
     relpos.rotary_frequencies(2 * HALF)[:] = 0  # the caller's own copy
