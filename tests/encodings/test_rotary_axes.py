@@ -13,34 +13,20 @@ from tolerances import assert_bitwise
 import relpos
 from relpos import reference
 
-SECTIONS = {
-    "one run each": (2, 3, 3),
-    "more runs than axes": (1, 2, 1, 2, 2),
-    "an empty run": (0, 5, 3),
-    "one axis": (8,),
-}
+#: Runs of pairs: one each, more than there are axes, an empty one, and one axis.
+RUNS = [(2, 3, 3), (1, 2, 1, 2, 2), (0, 5, 3), (8,)]
 IN_TURN = [(4, 2, 2), (0, 3, 3), (8, 0, 0), (0, 0, 9), (1, 99, 1)]
+SECTIONS = [*((x, False) for x in RUNS), *((x, True) for x in IN_TURN)]
 
 
 @pytest.mark.parametrize("shape", [(3, 7), (3, 2, 5), (3, 2, 1, 4), (3, 0), (3, 2, 0)])
-@pytest.mark.parametrize("name", SECTIONS)
-def test_runs_against_the_loops(name, shape):
-    positions, inv_freq = seeded(*shape) * 50, seeded(8, seed=1)
-    got = relpos.mrope_angles(positions, inv_freq, SECTIONS[name])
+@pytest.mark.parametrize("sections, interleaved", SECTIONS)
+def test_runs_and_axes_in_turn_against_the_loops(sections, interleaved, shape):
+    given = seeded(*shape) * 50, seeded(8, seed=1), sections
+    got = relpos.mrope_angles(*given, interleaved=interleaved)
     assert got.dtype == np.float64 and got.shape == (*shape[1:], 8)
-    assert_bitwise(got, oracle.mrope_angles(positions, inv_freq, SECTIONS[name]))
-    assert_bitwise(got, reference.mrope_angles(positions, inv_freq, SECTIONS[name]))
-
-
-@pytest.mark.parametrize("sections", IN_TURN)
-def test_axes_in_turn_against_the_loops(sections):
-    positions, inv_freq = seeded(3, 2, 6) * 50, seeded(8, seed=1)
-    options = {"interleaved": True}
-    got = relpos.mrope_angles(positions, inv_freq, sections, **options)
-    want = oracle.mrope_angles(positions, inv_freq, sections, **options)
-    assert_bitwise(got, want)
-    exact = reference.mrope_angles(positions, inv_freq, sections, **options)
-    assert_bitwise(exact, want)
+    for source in (oracle, reference):
+        assert_bitwise(got, source.mrope_angles(*given, interleaved=interleaved))
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
@@ -92,6 +78,8 @@ def test_integers_floats_and_lists_are_the_same():
     want = relpos.mrope_angles(positions, inv_freq, (1, 1, 1))
     for given in (positions.tolist(), positions.astype(np.float32), positions[:, ::1]):
         assert_bitwise(relpos.mrope_angles(given, inv_freq.tolist(), [1, 1, 1]), want)
+    sections = np.array([1, 1, 1])
+    assert_bitwise(relpos.mrope_angles(positions, inv_freq, sections), want)
     got = relpos.axial_angles(positions.T, inv_freq.astype(np.float32))
     np.testing.assert_allclose(
         got, relpos.axial_angles(positions.T.tolist(), inv_freq), rtol=1e-7
@@ -160,9 +148,3 @@ def test_bad_axial(changes, error, pattern):
     good = {"coordinates": ones(5, 2), "inv_freq": ones(3)}
     with pytest.raises(error, match=pattern):
         relpos.axial_angles(**(good | changes))
-
-
-def test_sections_may_be_an_array():
-    positions, inv_freq = seeded(3, 5) * 50, seeded(8, seed=1)
-    got = relpos.mrope_angles(positions, inv_freq, np.array([2, 3, 3]))
-    assert_bitwise(got, relpos.mrope_angles(positions, inv_freq, (2, 3, 3)))
