@@ -1,37 +1,10 @@
-"""Peak memory of long calls, measured in a process of their own."""
+"""Peak memory of a call of many items; test_plan_memory.py measures the others."""
 
 from __future__ import annotations
 
 import sys
 
 import pytest
-
-MEASURE = """
-import numpy as np
-import relpos
-
-def peak():  # of this program; getrusage would count what it was forked from
-    with open("/proc/self/status") as lines:
-        return next(int(x.split()[1]) for x in lines if x.startswith("VmHWM")) * 1024
-
-L, H, D = {length}, 4, 64
-rng = np.random.default_rng(0)
-q, k, v = rng.standard_normal((3, 1, H, L, D), dtype=np.float32)
-table = rng.standard_normal((L, D), dtype=np.float32)
-out = np.ones_like(q)  # touched, so that it counts before the call
-relpos.relative_global_attention(q[:, :, :64], k[:, :, :64], v[:, :, :64], table[-64:])
-before = peak()
-relpos.relative_global_attention(q, k, v, table, out=out, num_threads=2)
-print(peak() - before)
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
-def test_a_long_forward_stores_no_scores(child):
-    extra = int(child(MEASURE.format(length=16384)).stdout)
-    # 4 GiB of scores otherwise. What it does hold is packed keys and tables.
-    assert 0 < extra < 100e6
-
 
 TINY = """
 import numpy as np

@@ -105,7 +105,8 @@ def test_pairs_and_rows_are_those_that_occur(lq, lk, causal):
 def test_relpos_needs_the_least(scheme, isa):
     """But for tables of a few rows, whose L x R form is as small.
 
-    Tables of the keys meet every pair, however few their rows.
+    Tables of the keys meet every pair, however few their rows. That a call takes the
+    memory of its plan is in test_plan_memory.py.
     """
     costs = relpos.plan(4, 8, 4096, 4096, 64, scheme=scheme, is_causal=True)
     forms = by_name(costs)
@@ -113,6 +114,10 @@ def test_relpos_needs_the_least(scheme, isa):
         few_rows = form.name == "L x R" and "rel_query" in OPERANDS[scheme]
         assert few_rows or form.flops >= costs.relpos.flops
     assert forms["L x L"].bytes > 100 * costs.relpos.bytes
+    two_threads = relpos.plan(
+        *(4, 8, 4096, 4096, 64), scheme=scheme, is_causal=True, num_threads=2
+    )
+    assert forms["L x L"].bytes > 100 * two_threads.backward.bytes
     assert [f.name for f in costs.formulations] == [
         name
         for name in ("L x L x d", "L x L", "L x R", "relpos")
