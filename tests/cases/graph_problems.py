@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import oracle_graph
 import pytest
 from oracle_graph import compressed, random_edges
-from problems import DTYPES, normal, qkv
+from problems import DTYPES, normal, tokens
+from tolerances import assert_bitwise, assert_close, assert_lse_close
 
 import relpos
 
@@ -27,8 +29,7 @@ both_dtypes = pytest.mark.parametrize("dtype", DTYPES)
 def problem(tables, lq=9, lk=11, d=7, dv=5, batch=(3,), seed=1):
     """(inputs by name, edges), in float64."""
     rng = np.random.default_rng([seed, lq, lk])
-    arrays = qkv(rng, batch, 2, lq, lk, d, dv)
-    inputs = dict(zip(("query", "key", "value"), arrays, strict=True))
+    inputs = tokens(rng, batch, 2, lq, lk, d, dv)
     columns = {"rel_key": 3 if "position_query" in TABLES[tables] else d}
     for name, lead in TABLES[tables].items():
         rows = (lq, 3) if name == "position_query" else (ROWS, columns.get(name, dv))
@@ -36,12 +37,17 @@ def problem(tables, lq=9, lk=11, d=7, dv=5, batch=(3,), seed=1):
     return inputs, random_edges(rng, lq, lk, ROWS)
 
 
+def by_query(edges, queries=9):
+    """The keywords indptr, indices and labels of edges."""
+    names = ("indptr", "indices", "labels")
+    return dict(zip(names, compressed(edges, queries), strict=True))
+
+
 def run(inputs, edges, **options):
-    graph = compressed(edges, inputs["query"].shape[-2])
-    names = ("indptr", "indices", "labels")[: 3 if has_tables(inputs) else 2]
-    return relpos.graph_attention(
-        **inputs, **dict(zip(names, graph, strict=False)), **options
-    )
+    graph = by_query(edges, inputs["query"].shape[-2])
+    if not has_tables(inputs):
+        del graph["labels"]
+    return relpos.graph_attention(**inputs, **graph, **options)
 
 
 def has_tables(inputs):
@@ -67,3 +73,37 @@ def with_gradients(result, seed=2):
 
 
 BOTH = {"return_lse": True, "return_context": True}
+
+
+def check(got, inputs, edges, **options):
+    """Compare results and gradients with the loops."""
+    want, lse = oracle_graph.attention(edges=edges, **inputs, **options)
+    assert_close(got.out, want, "forward")
+    assert_lse_close(got.lse, lse)
+    found, grads = with_gradients(got)
+    truth = oracle_graph.gradients(*grads, edges, **inputs, **options)
+    assert set(found) == set(truth)
+    for name, gradient in found.items():
+        assert gradient.dtype == got.out.dtype
+        assert gradient.shape == inputs[name].shape
+        assert_close(gradient, truth[name], "gradient")
+
+
+def same_bits(got, want):
+    """Compare results and gradients of two calls to the last bit."""
+    assert_bitwise(got.out, want.out)
+    assert_bitwise(got.lse, want.lse)
+    found, expected = with_gradients(got)[0], with_gradients(want)[0]
+    assert set(found) == set(expected)
+    for name, gradient in found.items():
+        assert_bitwise(gradient, expected[name])
+
+
+def agree(got, want, forward="same_formula", gradient="same_formula"):
+    """Compare results and gradients of two calls, within these tolerances."""
+    assert_close(got.out, want.out, forward)
+    assert_lse_close(got.lse, want.lse)
+    found, expected = with_gradients(got)[0], with_gradients(want)[0]
+    assert set(found) == set(expected)
+    for name, each in found.items():
+        assert_close(each, expected[name], gradient)

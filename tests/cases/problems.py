@@ -23,6 +23,19 @@ TERMS = (
     "everything",
 )
 
+#: Batch, heads, Lq, Lk, D and Dv of calls with nothing to compute.
+EMPTY = {
+    "no batch items": ((0,), 4, 5, 7, 6, 3),
+    "no heads": ((2,), 0, 5, 7, 6, 3),
+    "no queries": ((2,), 4, 0, 7, 6, 3),
+    "no keys": ((2,), 4, 5, 0, 6, 3),
+    "no keys in tiles": ((2,), 4, 12, 0, 6, 3),
+    "no columns": ((2,), 4, 5, 7, 0, 3),
+    "no value columns": ((2,), 4, 5, 7, 6, 0),
+    "neither items nor tokens": ((2, 0), 4, 0, 0, 6, 3),
+    "nothing": ((), 0, 0, 0, 0, 0),
+}
+
 
 def normal(rng, *shape, scale=1.0):
     """Normal float64 numbers that float32 holds exactly: both dtypes see the same."""
@@ -42,6 +55,12 @@ def qkv(rng, batch, heads, lq, lk, d, dv=None, *, key_heads=None):
         normal(rng, *batch, key_heads, lk, d),
         normal(rng, *batch, key_heads, lk, dv),
     )
+
+
+def tokens(rng, batch, heads, lq, lk, d, dv=None, *, key_heads=None):
+    """`qkv` by argument name."""
+    arrays = qkv(rng, batch, heads, lq, lk, d, dv, key_heads=key_heads)
+    return dict(zip(("query", "key", "value"), arrays, strict=True))
 
 
 def terms(

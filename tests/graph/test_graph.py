@@ -10,15 +10,19 @@ import pytest
 from backward_checks import difference_of
 from graph_problems import (
     BOTH,
+    agree,
     both_dtypes,
+    by_query,
+    check,
     dense,
     every_table,
     problem,
     run,
+    same_bits,
     with_gradients,
 )
-from oracle_graph import Edge, compressed
-from problems import cast, normal, qkv
+from oracle_graph import Edge
+from problems import cast, normal, tokens
 from tolerances import assert_bitwise, assert_close, assert_lse_close
 
 import relpos
@@ -33,16 +37,8 @@ from relpos._settings import use_isa
 def test_attention_with_labels_is_the_graph(isa, tables, dtype):
     """Section 3.1: keys and values on an arbitrary directed graph, dense form."""
     inputs, edges = problem(tables)
-    want, lse = oracle_graph.attention(edges=edges, **inputs)
     keywords = cast(inputs, dtype) | dense(inputs, edges)
-    got = relpos.attention(**keywords, **BOTH)
-    assert_close(got.out, want, "forward")
-    assert_lse_close(got.lse, lse)
-    gradients, (grad_out, grad_lse) = with_gradients(got)
-    truth = oracle_graph.gradients(grad_out, grad_lse, edges, **inputs)
-    assert set(gradients) == set(truth)
-    for name, gradient in gradients.items():
-        assert_close(gradient, truth[name], "gradient")
+    check(relpos.attention(**keywords, **BOTH), inputs, edges)
 
 
 @every_table
@@ -50,10 +46,8 @@ def test_the_definition_is_the_loops(tables):
     inputs, edges = problem(tables)
     edges = [*edges, edges[0], edges[4]._replace(label=2)]
     want, lse = oracle_graph.attention(edges=edges, scale=0.7, **inputs)
-    names = ("indptr", "indices", "labels")
-    graph = dict(zip(names, compressed(edges, 9), strict=True))
     got = relpos.reference.graph_attention(
-        **inputs, **graph, scale=0.7, return_lse=True
+        **inputs, **by_query(edges), scale=0.7, return_lse=True
     )
     assert_close(got.out, want, "forward")
     assert_lse_close(got.lse, lse)
@@ -65,38 +59,23 @@ def test_the_definition_is_the_loops(tables):
 @pytest.mark.parametrize("d, dv", [(7, 5), (64, 33), (1, 1)])
 def test_graph_attention(isa, tables, dtype, d, dv):
     inputs, edges = problem(tables, d=d, dv=dv)
-    want, lse = oracle_graph.attention(edges=edges, **inputs)
     got = run(cast(inputs, dtype), edges, **BOTH)
     assert got.out.dtype == got.lse.dtype == dtype and got.weights is None
-    assert_close(got.out, want, "forward")
-    assert_lse_close(got.lse, lse)
-    gradients, (grad_out, grad_lse) = with_gradients(got)
-    truth = oracle_graph.gradients(grad_out, grad_lse, edges, **inputs)
-    assert set(gradients) == set(truth)
-    for name, gradient in gradients.items():
-        assert gradient.dtype == dtype and gradient.shape == inputs[name].shape
-        assert_close(gradient, truth[name], "gradient")
+    check(got, inputs, edges)
 
 
 @both_dtypes
 def test_many_edges_are_the_dense_form(isa, dtype):
     """Rows of several chunks of edges, and more slices than one wave holds."""
     rng = np.random.default_rng(3)
-    arrays = qkv(rng, (6,), 4, 300, 260, 16, 24)
-    inputs = dict(zip(("query", "key", "value"), arrays, strict=True))
+    inputs = tokens(rng, (6,), 4, 300, 260, 16, 24)
     inputs |= {"rel_key": normal(rng, 4, 9, 16), "rel_value": normal(rng, 30, 24)}
     mask = rng.random((300, 260)) < np.linspace(0, 1, 300)[:, None]
     labels = rng.integers(-1, 9, mask.shape)
     edges = [Edge(i, j, labels[i, j]) for i, j in np.argwhere(mask)]
     inputs = cast(inputs, dtype)
-    got = run(inputs, edges, **BOTH)
     want = relpos.attention(**inputs, attn_mask=mask, labels=labels, **BOTH)
-    assert_close(got.out, want.out, "same_formula")
-    assert_lse_close(got.lse, want.lse)
-    found, expected = with_gradients(got)[0], with_gradients(want)[0]
-    assert set(found) == set(expected)
-    for name, gradient in found.items():
-        assert_close(gradient, expected[name], "same_formula")
+    agree(run(inputs, edges, **BOTH), want)
 
 
 def test_gradients_equal_differences_of_the_forward():
@@ -133,14 +112,7 @@ def test_an_edge_that_stands_twice_counts_twice(isa):
     """As if its key were there twice; with a label of its own each time."""
     inputs, edges = problem("both", batch=())
     more = [*edges, edges[0], edges[4]._replace(label=2), edges[4]._replace(label=-1)]
-    want, lse = oracle_graph.attention(edges=more, **inputs)
-    got = run(inputs, more, **BOTH)
-    assert_close(got.out, want, "forward")
-    assert_lse_close(got.lse, lse)
-    gradients, (grad_out, grad_lse) = with_gradients(got)
-    truth = oracle_graph.gradients(grad_out, grad_lse, more, **inputs)
-    for name, gradient in gradients.items():
-        assert_close(gradient, truth[name], "gradient")
+    check(run(inputs, more, **BOTH), inputs, more)
     doubled = run(inputs, [e for e in edges for _ in range(2)], return_lse=True)
     once = run(inputs, edges, return_lse=True)
     assert_close(doubled.out, once.out, "same_formula")
@@ -151,10 +123,7 @@ def test_the_order_of_a_query_s_edges_does_not_matter(isa):
     inputs, edges = problem("both")
     shuffled = [edges[n] for n in np.random.default_rng(5).permutation(len(edges))]
     assert shuffled != edges
-    got, want = run(inputs, shuffled, **BOTH), run(inputs, edges, **BOTH)
-    assert_close(got.out, want.out, "same_formula")
-    for name, gradient in with_gradients(got)[0].items():
-        assert_close(gradient, with_gradients(want)[0][name], "same_formula")
+    agree(run(inputs, shuffled, **BOTH), run(inputs, edges, **BOTH))
 
 
 def test_a_query_without_edges(isa):
@@ -189,10 +158,7 @@ def test_keys_without_an_edge_are_not_read(isa, poison):
     poisoned["key"][..., 2, :] = poisoned["value"][..., 2, :] = poison
     poisoned["query"][..., 3, :] = poison  # has no edge
     poisoned["rel_key"][..., 1, :] = poisoned["rel_value"][..., 1, :] = poison
-    got = run(poisoned, edges, **BOTH)
-    assert_bitwise(got.out, want.out)
-    for name, gradient in with_gradients(got)[0].items():
-        assert_bitwise(gradient, with_gradients(want)[0][name])
+    same_bits(run(poisoned, edges, **BOTH), want)
 
 
 # ---- sinks --------------------------------------------------------------------------
@@ -206,14 +172,9 @@ def test_sinks_are_those_of_attention(isa, tables, dtype):
     inputs["sinks"] = np.array([0.5, -1.0])
     want = relpos.attention(**inputs, **dense(inputs, edges), **BOTH)
     got = run(cast(inputs, dtype), edges, **BOTH)
-    assert_close(got.out, want.out, "forward")
-    assert_lse_close(got.lse, want.lse)
+    agree(got, want, "forward", "gradient")
     assert_close(got.lse[:, :, 3], [[0.5, -1.0]] * 3, "lse")
-    gradients, _ = with_gradients(got)
-    truth, _ = with_gradients(want)
-    assert set(gradients) == set(truth) == set(inputs)
-    for name, gradient in gradients.items():
-        assert_close(gradient, truth[name], "gradient")
+    assert set(with_gradients(got)[0]) == set(inputs)
 
 
 def test_sinks_of_a_graph_without_edges_or_keys():
@@ -231,9 +192,9 @@ def test_sinks_of_a_graph_without_edges_or_keys():
 def test_the_definition_has_sinks():
     inputs, edges = problem("both")
     inputs["sinks"] = np.array([0.5, -1.0])
-    names = ("indptr", "indices", "labels")
-    graph = dict(zip(names, compressed(edges, 9), strict=True))
-    got = relpos.graph_attention(**inputs, **graph, return_lse=True)
-    want = relpos.reference.graph_attention(**inputs, **graph, return_lse=True)
+    got = run(inputs, edges, return_lse=True)
+    want = relpos.reference.graph_attention(
+        **inputs, **by_query(edges), return_lse=True
+    )
     assert_close(got.out, want.out, "forward")
     assert_lse_close(got.lse, want.lse)
