@@ -93,8 +93,7 @@ def problem(name, engine):
     for key, value in OPERANDS[name](rng, lq, lk).items():
         floating = getattr(value, "dtype", np.dtype(int)).kind == "f"
         (inputs if floating else settings)[key] = value
-    grads = normal(rng, B, H, lq, DV), normal(rng, B, H, lq)
-    return Problem(inputs, settings, *grads)
+    return Problem.drawn(rng, inputs, settings)
 
 
 def results(call, threads=None, wrt=None):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from gradient_problems import Problem, assert_gradients_close
 from layouts import LAYOUTS
-from problems import DTYPES, cast, check_all, normal, qkv, run, terms
+from problems import DTYPES, cast, check_all, normal, qkv, run, terms, tokens
 from tolerances import (
     assert_bitwise,
     assert_close,
@@ -293,8 +293,7 @@ def in_waves(sizes):
     batch, key_heads, group, lq, lk, d, dv = sizes
     heads = key_heads * group
     rng = np.random.default_rng(sizes)
-    arrays = qkv(rng, (batch,), heads, lq, lk, d, dv, key_heads=key_heads)
-    inputs = dict(zip(("query", "key", "value"), arrays, strict=True))
+    inputs = tokens(rng, (batch,), heads, lq, lk, d, dv, key_heads=key_heads)
     inputs["rel_key"] = normal(rng, heads, 9, d)
     inputs["rel_value"] = normal(rng, batch, 1, 9, dv)
     settings = {
@@ -302,8 +301,7 @@ def in_waves(sizes):
         "key_lengths": rng.integers(lk // 2, lk, batch),
         "enable_gqa": group > 1,
     }
-    rows = (batch, heads, lq)
-    return Problem(inputs, settings, normal(rng, *rows, dv), normal(rng, *rows))
+    return Problem.drawn(rng, inputs, settings)
 
 
 @functools.cache

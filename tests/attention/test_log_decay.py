@@ -9,7 +9,7 @@ import numpy as np
 import oracle
 import pytest
 from gradient_problems import Problem, assert_gradients_close
-from problems import DTYPES, check, check_all, normal, qkv, run, terms
+from problems import DTYPES, check, check_all, normal, qkv, run, terms, tokens
 from tolerances import (
     assert_bitwise,
     assert_close,
@@ -28,10 +28,6 @@ LENGTHS = [(1, 1), (1, 700), (8, 40), (40, 40), (97, 131), (300, 1100)]
 def gates(rng, *shape, scale=1.0):
     """Logarithms of forget gates."""
     return -np.abs(normal(rng, *shape, scale=scale))
-
-
-def named(arrays):
-    return dict(zip(("query", "key", "value"), arrays, strict=True))
 
 
 @functools.cache
@@ -93,10 +89,10 @@ def test_later_keys_are_hidden_by_any_rule(hidden, lq):
 def test_labels_that_tiles_do_not_take(isa):
     """A term of keys by label: one row after the other, forward and back."""
     rng = np.random.default_rng(6)
-    inputs = named(qkv(rng, (2,), 2, 37, 37, 8, 6))
+    inputs = tokens(rng, (2,), 2, 37, 37, 8, 6)
     inputs |= {"rel_query": normal(rng, 5, 8), "log_decay": gates(rng, 2, 37)}
     settings = {"labels": rng.integers(-1, 5, (37, 37)), "is_causal": True}
-    call = Problem(inputs, settings, normal(rng, 2, 2, 37, 6), normal(rng, 2, 2, 37))
+    call = Problem.drawn(rng, inputs, settings)
     want = dense_oracle.attention(**inputs, **settings)
     sizes = functools.cache(lambda: call.truth(magnitude=True))
     for dtype in DTYPES:
@@ -118,10 +114,9 @@ LONG = 4096
 def long_problem(strength):
     """Sums reach -strength at the end; (problem, forward, gradients, their sizes)."""
     rng = np.random.default_rng(7)
-    inputs = named(qkv(rng, (), 1, LONG, LONG, 16))
+    inputs = tokens(rng, (), 1, LONG, LONG, 16)
     inputs["log_decay"] = gates(rng, 1, LONG, scale=1.25 * strength / LONG)
-    outs = normal(rng, 1, LONG, 16), normal(rng, 1, LONG)
-    call = Problem(inputs, {"is_causal": True}, *outs)
+    call = Problem.drawn(rng, inputs, {"is_causal": True})
     want = dense_oracle.attention(**inputs, is_causal=True)
     return call, want, call.truth(), call.truth(magnitude=True)
 
@@ -160,12 +155,11 @@ def test_a_logit_is_as_exact_as_its_own_decay(isa, lq):
 
 def forgetting(dtype, batch=(2,), lq=130, lk=700):
     rng = np.random.default_rng(9)
-    inputs = named(qkv(rng, batch, 4, lq, lk, 16, key_heads=2))
+    inputs = tokens(rng, batch, 4, lq, lk, 16, key_heads=2)
     inputs["log_decay"] = gates(rng, *batch, 4, lk)
     settings = {"is_causal": True, "enable_gqa": True, "query_offset": lk - lq}
-    outs = normal(rng, *batch, 4, lq, 16), normal(rng, *batch, 4, lq)
     with np.errstate(under="ignore"):
-        return Problem(inputs, settings, *outs).cast(dtype)
+        return Problem.drawn(rng, inputs, settings).cast(dtype)
 
 
 @both_dtypes

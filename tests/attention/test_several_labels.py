@@ -8,7 +8,7 @@ import dense_oracle
 import numpy as np
 import pytest
 from gradient_problems import Problem, assert_gradients_close, check_everywhere
-from problems import DTYPES, cast, normal, qkv, run
+from problems import DTYPES, cast, normal, run, tokens
 from tolerances import assert_bitwise, assert_close, assert_results_close
 
 import relpos
@@ -38,20 +38,15 @@ def tables(rng, names, rows):
     return {name: normal(rng, *shapes[name]) for name in names}
 
 
-def named(arrays):
-    return dict(zip(("query", "key", "value"), arrays, strict=True))
-
-
 def grid(names, height=6, width=11, lq=None):
     """Pairs of cells of a grid; lq: of the first cells only."""
     rng = np.random.default_rng([height, width])
     cells = height * width
     lq = cells if lq is None else lq
-    inputs = named(qkv(rng, (2,), H, lq, cells, D, DV))
+    inputs = tokens(rng, (2,), H, lq, cells, D, DV)
     inputs |= tables(rng, names, 2 * (height + width) - 2)
     labels = tuple(x[:lq] for x in axes(height, width))
-    outs = normal(rng, 2, H, lq, DV), normal(rng, 2, H, lq)
-    return Problem(inputs, {"labels": labels}, *outs)
+    return Problem.drawn(rng, inputs, {"labels": labels})
 
 
 EVERY = ("rel_key", "rel_query", "rel_value", "rel_bias")
@@ -104,12 +99,11 @@ def scattered(rng, count, lq=40, lk=70):
     labels = tuple(
         rng.integers(-2, 9, shapes[n % 5]).astype(kinds[n % 4]) for n in range(count)
     )
-    inputs = named(qkv(rng, (2,), H, lq, lk, D, DV))
+    inputs = tokens(rng, (2,), H, lq, lk, D, DV)
     inputs |= tables(rng, EVERY[:1] + EVERY[2:], 9)
-    outs = normal(rng, 2, H, lq, DV), normal(rng, 2, H, lq)
     mask = rng.random((lq, lk)) < 0.8
     mask[3] = False
-    return Problem(inputs, {"labels": labels, "attn_mask": mask}, *outs)
+    return Problem.drawn(rng, inputs, {"labels": labels, "attn_mask": mask})
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 8])
@@ -140,10 +134,9 @@ def runs_of_labels(kind):
 def test_labels_that_stay_rise_or_fall(kind):
     """Vectors of them are taken at once, in memory of any layout."""
     labels, rng = runs_of_labels(kind), np.random.default_rng(6)
-    inputs = named(qkv(rng, (), H, 40, 70, D, DV))
+    inputs = tokens(rng, (), H, 40, 70, D, DV)
     inputs |= tables(rng, ("rel_key", "rel_value"), 120)
-    outs = normal(rng, H, 40, DV), normal(rng, H, 40)
-    problem = Problem(inputs, {"labels": labels}, *outs)
+    problem = Problem.drawn(rng, inputs, {"labels": labels})
     check_everywhere(problem)
     want = problem.gradients()
     wide = np.repeat(labels, 2, axis=1)[:, ::2]
@@ -157,10 +150,9 @@ def test_int8_labels_that_rise_past_their_largest():
     """127 goes on with -128, which names no row."""
     labels = (np.arange(40)[:, None] + np.arange(70) + 60).astype(np.int8)
     rng = np.random.default_rng(7)
-    inputs = named(qkv(rng, (), H, 40, 70, D, DV))
+    inputs = tokens(rng, (), H, 40, 70, D, DV)
     inputs |= tables(rng, ("rel_key", "rel_value"), 300)
-    outs = normal(rng, H, 40, DV), normal(rng, H, 40)
-    check_everywhere(Problem(inputs, {"labels": labels}, *outs))
+    check_everywhere(Problem.drawn(rng, inputs, {"labels": labels}))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -7,7 +7,7 @@ import numpy as np
 import oracle_gradients
 import pytest
 from gradient_problems import assert_gradients_close
-from problems import DTYPES, cast, normal, qkv
+from problems import DTYPES, cast, normal, qkv, tokens
 from tolerances import assert_bitwise, assert_close, assert_results_close
 
 import relpos
@@ -30,8 +30,7 @@ def problem(engine, seed=1):
     """Inputs in float64 and settings."""
     rng = np.random.default_rng(seed)
     lq, lk, more = ENGINES[engine]
-    arrays = qkv(rng, (2,), H, lq, lk, 6, 5)
-    inputs = dict(zip(("query", "key", "value"), arrays, strict=True))
+    inputs = tokens(rng, (2,), H, lq, lk, 6, 5)
     inputs |= {name: normal(rng, *shape) for name, shape in more.items()}
     settings = {"query_offset": lk - lq}
     if engine == "labels":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from problems import normal, qkv
+from problems import normal, tokens
 from tolerances import TOLERANCES, normwise
 
 import relpos
@@ -42,8 +42,7 @@ def check(inputs, **settings):
 
 
 def square(rng, batch=(), heads=H, length=LQ):
-    arrays = qkv(rng, batch, heads, length, length, D, DV)
-    return dict(zip(("query", "key", "value"), arrays, strict=True))
+    return tokens(rng, batch, heads, length, length, D, DV)
 
 
 def tables(rng, rows, bias_rows=None):

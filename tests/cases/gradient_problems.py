@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import oracle_gradients
 from oracle_gradients import NAMES
-from problems import DTYPES, TERMS, cast, normal, qkv, terms
+from problems import DTYPES, TERMS, cast, normal, terms, tokens
 from tolerances import TOLERANCES, normwise
 
 import relpos
@@ -25,6 +25,13 @@ class Problem(NamedTuple):
     settings: dict[str, Any]  # the other keywords
     grad_out: np.ndarray
     grad_lse: np.ndarray
+
+    @classmethod
+    def drawn(cls, rng, inputs, settings):
+        """A problem with random gradients of out and lse."""
+        rows = inputs["query"].shape[:-1]
+        columns = inputs["value"].shape[-1]
+        return cls(inputs, settings, normal(rng, *rows, columns), normal(rng, *rows))
 
     def cast(self, dtype):
         return Problem(
@@ -283,8 +290,7 @@ def make(scheme, variant, shape, seed=0):
     rng = np.random.default_rng(key)
     lq, lk, d, dv, heads, batch = shape
     offset = lk - lq
-    arrays = qkv(rng, batch, heads, lq, lk, d, dv)
-    inputs = dict(zip(("query", "key", "value"), arrays, strict=True))
+    inputs = tokens(rng, batch, heads, lq, lk, d, dv)
     k = max(min(lq, lk) // 20 if scheme in FEW_ROWS else 5 * min(lq, lk) // 12, 1)
     keywords = terms(rng, scheme, heads, lq, lk, d, dv, offset=offset, k=k)
     settings = {n: x for n, x in keywords.items() if n not in NAMES}

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 from gradient_problems import Problem
-from problems import normal, qkv
+from problems import normal, tokens
 
 
 class Sizes(NamedTuple):
@@ -42,8 +42,7 @@ def make(sizes, lead="none", path="band", *, every_table=False):
     batch, key_heads, group, lq, lk, d, dv = sizes
     heads = key_heads * group
     rng = np.random.default_rng([*sizes, LEADS.index(lead), PATHS.index(path)])
-    arrays = qkv(rng, (batch,), heads, lq, lk, d, dv, key_heads=key_heads)
-    inputs = dict(zip(("query", "key", "value"), arrays, strict=True))
+    inputs = tokens(rng, (batch,), heads, lq, lk, d, dv, key_heads=key_heads)
     settings = {"enable_gqa": True} if group > 1 else {}
     offsets = rng.integers(-9, lk, batch) if lead == "offsets" else 0
     if lead != "none":
@@ -59,8 +58,7 @@ def make(sizes, lead="none", path="band", *, every_table=False):
     if path == "labels":
         del settings["query_offset"], settings["min_relative_position"]
         settings["labels"] = rng.integers(-1, 5, (batch, lq, lk)).astype(np.int16)
-    rows = (batch, heads, lq)
-    return Problem(inputs, settings, normal(rng, *rows, dv), normal(rng, *rows))
+    return Problem.drawn(rng, inputs, settings)
 
 
 #: Axes of an array that has one for the batch.

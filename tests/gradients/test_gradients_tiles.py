@@ -11,7 +11,7 @@ from functools import cache
 import numpy as np
 import pytest
 from gradient_problems import Problem, Shape, assert_gradients_close, make
-from problems import DTYPES, normal, qkv
+from problems import DTYPES, normal, qkv, tokens
 from tolerances import assert_bitwise
 
 import relpos
@@ -73,11 +73,8 @@ def test_no_columns(isa):
     """Values have a gradient without a column of the queries, and vice versa."""
     rng = np.random.default_rng(0)
     for d, dv in ((0, 3), (3, 0)):
-        arrays = qkv(rng, (), 2, 40, 300, d, dv)
-        inputs = dict(zip(("query", "key", "value"), arrays, strict=True))
-        settings = {"scale": 0.5}
-        grads = normal(rng, 2, 40, dv), normal(rng, 2, 40)
-        Case(Problem(inputs, settings, *grads)).check()
+        inputs = tokens(rng, (), 2, 40, 300, d, dv)
+        Case(Problem.drawn(rng, inputs, {"scale": 0.5})).check()
 
 
 # ---- sums by table row ---------------------------------------------------------------
@@ -100,14 +97,12 @@ def clipped(place, beyond, rows, first):
     """Shaw's tables: fewer rows than keys, which the backward sums by row."""
     rng = np.random.default_rng([list(PLACES).index(place), rows])
     lq, lk, d, dv = 200, 700, 12, 10
-    arrays = qkv(rng, (), 1, lq, lk, d, dv)
-    inputs = dict(zip(("query", "key", "value"), arrays, strict=True))
+    inputs = tokens(rng, (), 1, lq, lk, d, dv)
     inputs["rel_key"] = normal(rng, rows, d)
     inputs["rel_value"] = normal(rng, rows, dv)
     inputs["pos_bias_v"] = normal(rng, 1, d)
     settings = PLACES[place] | {"beyond": beyond, "min_relative_position": first}
-    grads = normal(rng, 1, lq, dv), normal(rng, 1, lq)
-    return Case(Problem(inputs, settings, *grads))
+    return Case(Problem.drawn(rng, inputs, settings))
 
 
 @pytest.mark.parametrize("beyond", ["clip", "zero"])
@@ -121,11 +116,10 @@ def test_rows_of_a_clipped_table(isa, place, beyond):
 def labelled():
     """Labels far from the diagonal, where clipped tables would be at one end."""
     rng = np.random.default_rng(6)
-    arrays = qkv(rng, (), 2, 200, 40, 12, 10)
-    inputs = dict(zip(("query", "key", "value"), arrays, strict=True))
+    inputs = tokens(rng, (), 2, 200, 40, 12, 10)
     inputs |= {"rel_key": normal(rng, 2, 9, 12), "rel_value": normal(rng, 9, 10)}
     settings = {"labels": rng.integers(-1, 9, (200, 40))}
-    return Case(Problem(inputs, settings, normal(rng, 2, 200, 10), normal(rng, 2, 200)))
+    return Case(Problem.drawn(rng, inputs, settings))
 
 
 def test_rows_by_label(isa):
@@ -175,8 +169,7 @@ BIASES = {
 def biased(terms, seen):
     rng = np.random.default_rng(list(BIASES).index(terms))
     lq, lk, d, dv = 101, 300, 12, 10
-    arrays = qkv(rng, (2,), 2, lq, lk, d, dv, key_heads=1)
-    inputs = dict(zip(("query", "key", "value"), arrays, strict=True))
+    inputs = tokens(rng, (2,), 2, lq, lk, d, dv, key_heads=1)
     tables = {
         "rel_bias": normal(rng, 2, 481, scale=0.5),
         "rel_key": normal(rng, 481, d, scale=0.5),
@@ -190,8 +183,7 @@ def biased(terms, seen):
     names = {"few_keys": "rel_key", "few_values": "rel_value"}
     inputs |= {names.get(name, name): tables[name] for name in BIASES[terms]}
     settings = {"query_offset": 120, "enable_gqa": True} | VISIBLE[seen]
-    grads = normal(rng, 2, 2, lq, dv), normal(rng, 2, 2, lq)
-    return Case(Problem(inputs, settings, *grads))
+    return Case(Problem.drawn(rng, inputs, settings))
 
 
 SUMMED = ("rel_bias", "pos_bias_u", "pos_bias_v")
