@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from layouts import LAYOUTS
-from problems import DTYPES, PATHS, cast, normal, qkv, run, terms
+from problems import DTYPES, PATHS, cast, normal, qkv, run, terms, tokens
 from tolerances import assert_bitwise, assert_results_bitwise, assert_results_close
 
 import relpos
@@ -28,8 +28,7 @@ EVERY_LAYOUT = LAYOUTS | {"heads_inside": heads_inside}
 def problem(lq, lk, dtype, *, labels=None, mask_dtype=None, batch=(2,)):
     """All operands of attention by name, each with every axis it can have."""
     rng = np.random.default_rng([lq, lk])
-    inputs = qkv(rng, batch, 2, lq, lk, 16, 32)
-    given = dict(zip(("query", "key", "value"), inputs, strict=True))
+    given = tokens(rng, batch, 2, lq, lk, 16, 32)
     given |= terms(rng, "everything", 2, lq, lk, 16, 32, offset=3)
     for name in ("rel_key", "rel_query", "rel_value"):
         given[name] = normal(rng, *batch, 2, *given[name].shape[-2:])
@@ -61,22 +60,6 @@ def test_layouts_of_all_operands(isa, dtype, lq, lk, layout):
     given = problem(lq, lk, dtype)
     got = run(**relaid(given, EVERY_LAYOUT[layout]))
     assert_results_bitwise(got, run(**given))
-
-
-@both_dtypes
-@both_paths
-def test_layouts_mixed_over_operands(isa, dtype, lq, lk):
-    """A different layout for each operand, in turn."""
-    given, layouts = problem(lq, lk, dtype), list(EVERY_LAYOUT.values())
-    want = run(**given)
-    for turn in range(len(layouts)):
-        mixed = {
-            name: x
-            if not isinstance(x, np.ndarray)
-            else layouts[(n + turn) % len(layouts)](x)
-            for n, (name, x) in enumerate(given.items())
-        }
-        assert_results_bitwise(run(**mixed), want)
 
 
 @both_paths
@@ -135,14 +118,15 @@ def test_items_as_far_apart_as_those_of_another_operand(isa, length, of_key):
             assert_bitwise(got, want)
 
 
-@both_dtypes
 @both_paths
+@pytest.mark.parametrize("dtype", ["float16", *DTYPES])
 @pytest.mark.parametrize("layout", EVERY_LAYOUT)
 def test_layouts_of_out(isa, dtype, lq, lk, layout):
-    given = problem(lq, lk, dtype)
-    want = run(**given)
     if layout == "swapped":
         pytest.skip("out has to be of the native byte order")
+    with np.errstate(under="ignore"):
+        given = problem(lq, lk, dtype)
+    want = run(**given)
     out = EVERY_LAYOUT[layout](np.full_like(want.out, np.nan))
     got = run(**given, out=out)
     assert got.out is out

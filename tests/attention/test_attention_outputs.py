@@ -1,13 +1,12 @@
-"""Results of `relpos.attention`: dtypes, `out`, results of size zero."""
+"""Results of `relpos.attention`: `out`, and what is returned."""
 
 from __future__ import annotations
 
 import numpy as np
-import oracle
 import pytest
 from numpy.lib.stride_tricks import as_strided
 from problems import normal, qkv
-from tolerances import assert_bitwise, assert_close, assert_lse_close
+from tolerances import assert_bitwise
 
 import relpos
 from relpos._settings import kernels
@@ -25,68 +24,7 @@ def square(rng):
     return qkv(rng, (2,), H, LQ, LQ, D, DV)
 
 
-# ---- dtypes -----------------------------------------------------------------------
-
-PROMOTION = [
-    ((HALF, HALF, HALF), {}, HALF),
-    ((HALF, HALF, SINGLE), {}, SINGLE),
-    ((HALF, DOUBLE, HALF), {}, DOUBLE),
-    ((SINGLE, SINGLE, SINGLE), {}, SINGLE),
-    ((SINGLE, SINGLE, DOUBLE), {}, DOUBLE),
-    ((SINGLE, SINGLE, SINGLE), {"rel_key": DOUBLE}, DOUBLE),
-    ((HALF, HALF, HALF), {"rel_value": SINGLE}, HALF),
-    ((SINGLE, SINGLE, SINGLE), {"rel_bias": HALF}, SINGLE),
-    ((SINGLE, SINGLE, SINGLE), {"pos_bias_u": DOUBLE}, DOUBLE),
-    ((HALF, HALF, HALF), {"attn_mask": DOUBLE}, HALF),
-    ((SINGLE, SINGLE, SINGLE), {"attn_mask": DOUBLE}, SINGLE),
-    ((DOUBLE, DOUBLE, DOUBLE), {"attn_mask": HALF}, DOUBLE),
-    ((SINGLE, SINGLE, SINGLE), {"attn_mask": bool}, SINGLE),
-]
-
-
-@pytest.mark.parametrize("kinds, extra, wanted", PROMOTION)
-def test_promotion(rng, kinds, extra, wanted):
-    shapes = {
-        "rel_key": (5, D),
-        "rel_value": (5, DV),
-        "rel_bias": (5,),
-        "pos_bias_u": (D,),
-        "attn_mask": (LQ, LQ),
-    }
-    data = [x.astype(kind) for x, kind in zip(square(rng), kinds, strict=True)]
-    options = {name: np.ones(shapes[name], kind) for name, kind in extra.items()}
-    got = relpos.attention(*data, **options, return_lse=True, return_weights=True)
-    computed = np.promote_types(wanted, SINGLE)
-    assert (got.out.dtype, got.lse.dtype) == (wanted, computed)
-    assert got.weights.dtype == computed
-
-
-def test_zero_dimensional_tables_do_not_promote_by_value(rng):
-    data = [x.astype(np.float32) for x in square(rng)]
-    assert relpos.attention(*data, rel_bias=np.zeros(1, DOUBLE)).dtype == DOUBLE
-
-
 # ---- out, results -----------------------------------------------------------------
-
-
-@pytest.mark.parametrize("dtype", [HALF, SINGLE, DOUBLE])
-def test_out_in_every_layout(rng, dtype):
-    data = [x.astype(dtype) for x in square(rng)]
-    want = relpos.attention(*data)
-    shape = want.shape
-    raw = np.zeros(want.nbytes + 1, np.uint8)
-    targets = {
-        "new": np.empty(shape, dtype),
-        "fortran": np.empty(shape, dtype, order="F"),
-        "length first": np.empty((2, LQ, H, DV), dtype).swapaxes(1, 2),
-        "negative": np.empty(shape, dtype)[::-1, ::-1, ::-1, ::-1],
-        "sparse": np.empty((*shape[:-1], 2 * DV), dtype)[..., ::2],
-        "unaligned": raw[1:].view(dtype).reshape(shape),
-    }
-    for target in targets.values():
-        result = relpos.attention(*data, out=target)
-        assert result is target
-        assert_bitwise(result, want)
 
 
 @pytest.mark.parametrize("dtype", [HALF, SINGLE, DOUBLE])
@@ -159,38 +97,3 @@ def test_only_what_was_asked_for(rng):
         others = {"lse", "weights", "context"} - {name}
         assert getattr(got, name) is not None
         assert all(getattr(got, other) is None for other in others)
-
-
-ZERO_SIZES = [
-    ((2,), H, 0, LK, D, DV),
-    ((2,), H, LQ, 0, D, DV),
-    ((0,), H, LQ, LK, D, DV),
-    ((2,), 0, LQ, LK, D, DV),
-    ((2,), H, LQ, LK, 0, DV),
-    ((2,), H, LQ, LK, D, 0),
-    ((), 0, 0, 0, 0, 0),
-    ((2, 0), H, 0, 0, D, DV),
-]
-
-
-@pytest.mark.parametrize("sizes", ZERO_SIZES)
-@pytest.mark.parametrize("with_tables", [False, True])
-def test_zero_sizes(rng, sizes, with_tables):
-    batch, heads, lq, lk, dim, value_dim = sizes
-    options = {"scale": 1.0}
-    if with_tables:
-        options |= {
-            "rel_key": normal(rng, 3, dim),
-            "rel_value": normal(rng, heads, 3, value_dim),
-            "rel_bias": normal(rng, 3),
-            "query_offset": 1,
-            "key_lengths": lk,
-        }
-    data = qkv(rng, batch, heads, lq, lk, dim, value_dim)
-    got = relpos.attention(*data, return_lse=True, return_weights=True, **options)
-    want = oracle.attention(*data, **options)
-    assert_close(got.out, want.out, "forward")
-    assert_lse_close(got.lse, want.lse)
-    assert_close(got.weights, want.weights, "forward")
-    if lk == 0:
-        assert (got.out == 0).all() and (got.lse == -np.inf).all()

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 import oracle
 import pytest
-from problems import normal, qkv
-from tolerances import assert_bitwise, assert_close, assert_lse_close
+from problems import normal, qkv, run
+from tolerances import assert_bitwise, assert_close, assert_results_close
 
 import relpos
 
@@ -23,15 +23,10 @@ def rng():
     return np.random.default_rng(7)
 
 
-def check(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, **options):
+def check(*inputs, **options):
     """out, lse and weights against the loops."""
-    positional = (query, key, value, attn_mask, dropout_p, is_causal)
-    got = relpos.attention(*positional, return_lse=True, return_weights=True, **options)
-    want = oracle.attention(*positional, **options)
-    assert_close(got.out, want.out, "forward")
-    assert_lse_close(got.lse, want.lse)
-    assert_close(got.weights, want.weights, "forward")
-    return got
+    got, want = run(*inputs, **options), oracle.attention(*inputs, **options)
+    assert_results_close(got, want)
 
 
 # ---- options ----------------------------------------------------------------------

@@ -153,10 +153,15 @@ def test_few_rows_and_keys_of_no_weight(isa, dtype, width):
 
 #: Dtype of the result by those of query, key and value, and of what stands beside them.
 RESULTS = {
+    "float16 float16 float16 | float16": "float16",
     "float16 float16 float16 | float32": "float16",
     "float16 float16 float16 | bfloat16": "float16",
     "bfloat16 bfloat16 bfloat16 | float32": "bfloat16",
     "bfloat16 bfloat16 bfloat16 | float16": "bfloat16",
+    "float16 float16 float32 | float16": "float32",
+    "float16 float64 float16 | float16": "float64",
+    "float32 float32 float32 | float32": "float32",
+    "float32 float32 float64 | float32": "float64",
     "float32 float32 float32 | bfloat16": "float32",
     "float32 float32 float32 | float16": "float32",
     "float16 bfloat16 bfloat16 | bfloat16": "float32",
@@ -198,12 +203,12 @@ def test_the_dtype_of_the_result(tokens, beside, want):
             *(query, key, value),
             is_causal=True,
             return_lse=True,
+            return_weights=True,
             **{name: np.zeros(shape, other)},
         )
-        assert (result.out.dtype.name, result.lse.dtype.name) == (
-            want,
-            "float64" if want == "float64" else "float32",
-        )
+        assert result.out.dtype.name == want
+        computed = "float64" if want == "float64" else "float32"
+        assert result.lse.dtype.name == result.weights.dtype.name == computed
 
 
 @pytest.mark.parametrize("tokens, beside, want", [*result_cases()])
@@ -222,10 +227,12 @@ def test_the_dtype_of_the_result_of_tensors(tokens, beside, want):
                 assert out.dtype == getattr(torch, want)
 
 
-def test_the_mask_does_not_count():
-    query = np.ones((2, 3, 4), bfloat16)
-    mask = np.zeros((3, 3))
-    assert relpos.attention(query, query, query, mask).dtype == bfloat16
+@pytest.mark.parametrize("dtype", [*HALVES, SINGLE, np.dtype(np.float64)], ids=str)
+@pytest.mark.parametrize("mask_dtype", ["bool", "float16", "float32", "float64"])
+def test_the_mask_does_not_count(dtype, mask_dtype):
+    query, mask = np.ones((2, 3, 4), dtype), np.ones((3, 3), mask_dtype)
+    got = relpos.attention(query, query, query, mask, return_lse=True)
+    assert (got.out.dtype, got.lse.dtype) == (dtype, np.result_type(dtype, SINGLE))
 
 
 @pytest.mark.parametrize("dtype", HALVES, ids=str)

@@ -6,13 +6,12 @@ import copy
 import pickle
 
 import numpy as np
+import oracle
 import pytest
 from backward_checks import (
     BATCH,
     DV,
-    LK,
     LQ,
-    D,
     H,
     check,
     every_input,
@@ -21,8 +20,8 @@ from backward_checks import (
 )
 from bad_attention import BACKWARD, GRADIENTS as GOOD, INPUTS
 from gradient_problems import assert_gradients_close
-from problems import normal, qkv
-from tolerances import assert_bitwise
+from problems import EMPTY, normal, run, tokens
+from tolerances import assert_bitwise, assert_results_close
 
 import relpos
 from relpos import AttentionGradients, reference
@@ -178,29 +177,25 @@ def test_the_context_keeps_what_it_needs(rng):
 
 # ---- nothing to differentiate ------------------------------------------------------
 
-EMPTY = {
-    "no batch items": ((0,), H, LQ, LK, D, DV),
-    "no heads": ((2,), 0, LQ, LK, D, DV),
-    "no queries": ((2,), H, 0, LK, D, DV),
-    "no keys": ((2,), H, LQ, 0, D, DV),
-    "no columns": ((2,), H, LQ, LK, 0, DV),
-    "no value columns": ((2,), H, LQ, LK, D, 0),
-    "nothing": ((0,), 0, 0, 0, 0, 0),
-}
-
 
 @pytest.mark.parametrize("name", EMPTY)
-def test_problems_of_size_0(rng, isa, name):
-    batch, heads, lq, lk, d, dv = EMPTY[name]
-    arrays = qkv(rng, batch, heads, lq, lk, d, dv)
-    inputs = dict(zip(("query", "key", "value"), arrays, strict=True))
-    inputs |= {"rel_key": normal(rng, 3, d), "rel_query": normal(rng, 1, 3, d)}
-    inputs |= {"rel_value": normal(rng, 3, dv), "rel_bias": normal(rng, 5)}
-    inputs |= {"pos_bias_u": normal(rng, d), "pos_bias_v": normal(rng, d)}
-    inputs |= {"attn_mask": normal(rng, lq, lk)}
-    _, got = check(inputs, scale=0.5, query_offset=1)
+@pytest.mark.parametrize("with_tables", [False, True])
+def test_problems_of_size_0(rng, isa, strict_floats, name, with_tables):
+    """Results and gradients; without keys, out is 0 and lse -inf."""
+    *_, lq, lk, d, dv = EMPTY[name]
+    inputs, options = tokens(rng, *EMPTY[name]), {"scale": 0.5}
+    if with_tables:
+        inputs |= {"rel_key": normal(rng, 3, d), "rel_query": normal(rng, 1, 3, d)}
+        inputs |= {"rel_value": normal(rng, 3, dv), "rel_bias": normal(rng, 5)}
+        inputs |= {"pos_bias_u": normal(rng, d), "pos_bias_v": normal(rng, d)}
+        inputs |= {"attn_mask": normal(rng, lq, lk)}
+        options |= {"query_offset": 1, "key_lengths": lk}
+    got = run(**inputs, **options)
+    assert_results_close(got, oracle.attention(**inputs, **options))
+    _, gradients = check(inputs, **options)
     if name not in ("no columns", "no value columns"):
-        assert not any(gradient.any() for gradient in given(got).values())
+        assert not got.out.any()
+        assert not any(gradient.any() for gradient in given(gradients).values())
 
 
 def test_queries_that_see_nothing(rng, isa):
