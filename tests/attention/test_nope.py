@@ -46,24 +46,6 @@ def test_without_a_mask_a_permutation_permutes_the_outputs(isa, dtype, length):
 
 
 @both_dtypes
-def test_every_permutation_of_a_few_tokens(isa, dtype):
-    query, key, value = tokens(dtype, 4)
-    want = relpos.attention(query, key, value)
-    for order in itertools.permutations(range(4)):
-        moved = (x[..., order, :] for x in (query, key, value))
-        got = relpos.attention(*moved)
-        assert_close(got, want[..., order, :], "same_formula", largest)
-
-
-@both_dtypes
-def test_keys_may_be_permuted_without_their_queries(isa, dtype):
-    query, key, value = tokens(dtype)
-    order = np.random.default_rng(3).permutation(12)
-    got = relpos.attention(query, key[..., order, :], value[..., order, :])
-    assert_close(got, relpos.attention(query, key, value), "same_formula", largest)
-
-
-@both_dtypes
 def test_under_a_causal_mask_every_permutation_shows(isa, dtype):
     query, key, value = tokens(dtype, 4)
     want = relpos.attention(query, key, value, is_causal=True)

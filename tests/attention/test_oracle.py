@@ -1,4 +1,4 @@
-"""The oracle itself: the vectorised form against the loops, and both against facts."""
+"""The oracle: its vectorised form and the definition against the loops, and facts."""
 
 from __future__ import annotations
 
@@ -15,10 +15,20 @@ from tolerances import (
     assert_results_close,
 )
 
+from relpos import reference
 
+
+def definition(*inputs, **options):
+    return reference.attention(*inputs, **options, return_lse=True, return_weights=True)
+
+
+vectorised = pytest.mark.parametrize("attention", [dense_oracle.attention, definition])
+
+
+@vectorised
 @pytest.mark.parametrize("beyond", ["clip", "zero"])
 @pytest.mark.parametrize("kind", TERMS)
-def test_dense_equals_loops(kind, beyond):
+def test_dense_equals_loops(attention, kind, beyond):
     rng = np.random.default_rng(11)
     for lq, lk, offset, causal in [
         (1, 1, 0, False),
@@ -31,8 +41,7 @@ def test_dense_equals_loops(kind, beyond):
         keywords |= {"attn_mask": normal(rng, 2, 1, lq, lk), "window": (4, None)}
         keywords |= {"is_causal": causal, "dropout_p": 0.25, "rng": 5}
         assert_results_close(
-            dense_oracle.attention(q, k, v, **keywords),
-            oracle.attention(q, k, v, **keywords),
+            attention(q, k, v, **keywords), oracle.attention(q, k, v, **keywords)
         )
 
 
@@ -44,8 +53,9 @@ def several_labels(rng):
     )
 
 
+@vectorised
 @pytest.mark.parametrize("source", ["labels", "several", "buckets"])
-def test_dense_equals_loops_for_rows_named_outright(source):
+def test_dense_equals_loops_for_rows_named_outright(attention, source):
     rng = np.random.default_rng(12)
     q, k, v = qkv(rng, (2,), 2, 5, 6, 4)
     rows = {"labels": rng.integers(-1, 5, (2, 5, 6)), "buckets": rng.integers(0, 5, 9)}
@@ -56,10 +66,8 @@ def test_dense_equals_loops_for_rows_named_outright(source):
     keywords |= {called: rows[source], "query_offset": np.array([1, -2])}
     mask = rng.random((2, 2, 5, 6)) < 0.6
     mask[0, 0, 2] = False
-    assert_results_close(
-        dense_oracle.attention(q, k, v, mask, **keywords),
-        oracle.attention(q, k, v, mask, **keywords),
-    )
+    want = oracle.attention(q, k, v, mask, **keywords)
+    assert_results_close(attention(q, k, v, mask, **keywords), want)
 
 
 def test_philox_known_answers():

@@ -222,26 +222,6 @@ def test_signatures_show_the_keywords_of_attention(name, typed, settings):
 # ---- merging ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", [SINGLE, DOUBLE])
-def test_merge_joins_disjoint_keys(rng, dtype):
-    query, key, value = (x.astype(dtype) for x in qkv(rng, (2,), H, LQ, LK, D, DV))
-    whole = relpos.attention(query, key, value, return_lse=True)
-    left, right = (
-        relpos.attention(query, key[..., part, :], value[..., part, :], return_lse=True)
-        for part in (slice(0, 3), slice(3, None))
-    )
-    out, lse = relpos.merge_attention(left.out, left.lse, right.out, right.lse)
-    assert_close(out, whole.out, "same_formula")
-    assert_lse_close(lse, whole.lse)
-    nothing = np.zeros_like(left.out), np.full_like(left.lse, -np.inf)
-    for pair in ((left.out, left.lse, *nothing), (*nothing, left.out, left.lse)):
-        out, lse = relpos.merge_attention(*pair)
-        assert_close(out, left.out, "same_formula")
-        assert_lse_close(lse, left.lse)
-    out, lse = relpos.merge_attention(*nothing, *nothing)
-    assert (out == 0).all() and (lse == -np.inf).all()
-
-
 def test_merge_dtypes_and_broadcasting(rng):
     out, lse = normal(rng, 2, 3, DV), normal(rng, 2, 3)
     halves = out.astype(HALF), lse.astype(SINGLE)
