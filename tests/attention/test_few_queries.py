@@ -10,18 +10,13 @@ import functools
 import dense_oracle
 import numpy as np
 import pytest
-from gradient_problems import Problem, assert_gradients_close
 from layouts import LAYOUTS
-from problems import DTYPES, cast, check_all, normal, qkv, run, terms, tokens
+from problems import DTYPES, cast, check_all, normal, qkv, run, terms
 from tolerances import (
     assert_bitwise,
-    assert_close,
-    assert_lse_close,
     assert_results_bitwise,
     assert_results_close,
 )
-
-import relpos
 
 pytestmark = pytest.mark.usefixtures("strict_floats")
 both_dtypes = pytest.mark.parametrize("dtype", DTYPES)
@@ -274,88 +269,3 @@ def test_hidden_keys_may_hold_nan(isa, dtype, dv):
     want = run(q, k, v, mask, **keywords)
     k[:, ~mask], v[:, ~mask] = np.nan, np.inf
     assert_results_bitwise(run(q, k, v, mask, **keywords), want)
-
-
-# ---- waves ---------------------------------------------------------------------------
-
-# (batch, key heads, group, Lq, Lk, D, Dv): partial results of half a megabyte per
-# thread are kept at a time. The first takes several waves of a dozen slices with three
-# spans each, the second waves of one, the third one wave.
-WAVES = [
-    (5, 5, 16, 8, 1100, 24, 24),
-    (3, 2, 20, 8, 1600, 16, 130),
-    (4, 3, 1, 1, 1100, 16, 16),
-]
-
-
-@functools.cache
-def in_waves(sizes):
-    batch, key_heads, group, lq, lk, d, dv = sizes
-    heads = key_heads * group
-    rng = np.random.default_rng(sizes)
-    inputs = tokens(rng, (batch,), heads, lq, lk, d, dv, key_heads=key_heads)
-    inputs["rel_key"] = normal(rng, heads, 9, d)
-    inputs["rel_value"] = normal(rng, batch, 1, 9, dv)
-    settings = {
-        "query_offset": rng.integers(-5, lk, batch),
-        "key_lengths": rng.integers(lk // 2, lk, batch),
-        "enable_gqa": group > 1,
-    }
-    return Problem.drawn(rng, inputs, settings)
-
-
-@functools.cache
-def truth_in_waves(sizes):
-    problem = in_waves(sizes)
-    want = dense_oracle.attention(**problem.inputs, **problem.settings)
-    return want.out, want.lse
-
-
-@pytest.mark.sanitized
-@pytest.mark.parametrize("sizes", WAVES)
-def test_waves_of_slices(isa, sizes):
-    out, lse = truth_in_waves(sizes)
-    for dtype in DTYPES:
-        problem = in_waves(sizes).cast(dtype)
-        got = problem.forward(num_threads=1, return_lse=True)
-        assert_close(got.out, out, "forward")
-        assert_lse_close(got.lse, lse)
-
-
-@both_dtypes
-@pytest.mark.parametrize("sizes", WAVES)
-def test_waves_of_any_number_of_threads_give_the_same_bits(isa, dtype, sizes):
-    problem = in_waves(sizes).cast(dtype)
-    want = problem.forward(num_threads=1, return_lse=True)
-    for threads in (2, 3, 7):
-        got = problem.forward(num_threads=threads, return_lse=True)
-        assert_bitwise(got.out, want.out)
-        assert_bitwise(got.lse, want.lse)
-
-
-@both_dtypes
-def test_some_items_alone_have_the_same_bits(isa, dtype):
-    problem = in_waves(WAVES[0]).cast(dtype)
-    want = problem.forward(num_threads=1, return_lse=True)
-    for part in (slice(0, 1), slice(3, 5)):
-        inputs = {
-            name: x[part] if name != "rel_key" else x
-            for name, x in problem.inputs.items()
-        }
-        settings = problem.settings | {
-            name: problem.settings[name][part]
-            for name in ("query_offset", "key_lengths")
-        }
-        got = relpos.attention(**inputs, **settings, num_threads=1, return_lse=True)
-        assert_bitwise(got.out, want.out[part])
-        assert_bitwise(got.lse, want.lse[part])
-
-
-def test_gradients_of_few_queries_in_waves(isa):
-    sizes = (5, 3, 4, 3, 300, 24, 24)
-    problem = in_waves(sizes)
-    want = problem.truth()
-    for dtype in DTYPES:
-        got = problem.cast(dtype).gradients(num_threads=1)
-        size = functools.partial(problem.truth, magnitude=True)
-        assert_gradients_close(got, want, size, dtype)

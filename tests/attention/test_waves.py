@@ -38,6 +38,14 @@ BACKWARD = {
     "groups, some items": Sizes(5, 2, 3, 40, 40, 48, 48),
 }
 FEW_SLICES = Sizes(5, 2, 2, 24, 150, 64, 48)  # some at a time
+#: Of few queries partial results are kept, half a megabyte per thread at a time. The
+#: first takes several waves of a dozen slices with three spans each, the second waves
+#: of one, the third one wave.
+FEW_QUERIES = [
+    Sizes(5, 5, 16, 8, 1100, 24, 24),
+    Sizes(3, 2, 20, 8, 1600, 16, 130),
+    Sizes(4, 3, 1, 1, 1100, 16, 16),
+]
 BY_HEAD = FORWARD["some items of a head"]
 SEVERAL_THREADS = (2, 3, 7)
 
@@ -67,6 +75,12 @@ def test_forward(isa, name, lead):
 @pytest.mark.parametrize("lead", ["shared", "head", "item and head"])
 def test_forward_with_few_table_rows(isa, path, lead):
     check_forward(FEW_SLICES, lead, path)
+
+
+@pytest.mark.sanitized
+@pytest.mark.parametrize("sizes", FEW_QUERIES)
+def test_forward_of_few_queries(isa, sizes):
+    check_forward(sizes, "offsets", "rows", every_table=True)
 
 
 @pytest.mark.sanitized
@@ -104,6 +118,10 @@ def test_gradients_with_few_table_rows(isa, path, lead):
     check_gradients(FEW_SLICES, lead, path)
 
 
+def test_gradients_of_few_queries(isa):
+    check_gradients(Sizes(5, 3, 4, 3, 300, 24, 24), "offsets", "rows", every_table=True)
+
+
 @pytest.mark.sanitized
 @pytest.mark.parametrize("lead", ["head", "item", "item and head", "offsets"])
 def test_gradients_with_every_table(isa, lead):
@@ -125,7 +143,10 @@ def bits(problem, num_threads):
 @pytest.mark.parametrize("lead", ["none", "head", "item and head", "offsets"])
 @pytest.mark.parametrize("sizes", [FEW_SLICES, BY_HEAD, Sizes(33, 3, 1, 9, 9, 8, 8)])
 def test_any_number_of_threads_gives_the_same_bits(isa, dtype, lead, sizes):
-    problem = make(sizes, lead).cast(dtype)
+    check_threads(make(sizes, lead).cast(dtype))
+
+
+def check_threads(problem):
     want = bits(problem, 1)
     for threads in SEVERAL_THREADS:
         for name, got in bits(problem, threads).items():
@@ -133,9 +154,16 @@ def test_any_number_of_threads_gives_the_same_bits(isa, dtype, lead, sizes):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("lead", LEADS)
-def test_some_items_alone_have_the_same_bits(isa, dtype, lead):
-    problem = make(FEW_SLICES, lead).cast(dtype)
+@pytest.mark.parametrize("sizes", FEW_QUERIES)
+def test_few_queries_have_the_same_bits_on_any_threads(isa, dtype, sizes):
+    check_threads(make(sizes, "offsets", "rows", every_table=True).cast(dtype))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("lead, sizes", [*((x, FEW_SLICES) for x in LEADS),
+                                         ("offsets", FEW_QUERIES[0])])  # fmt: skip
+def test_some_items_alone_have_the_same_bits(isa, dtype, lead, sizes):
+    problem = make(sizes, lead).cast(dtype)
     want = bits(problem, 1)
     for first, end in ((0, 1), (4, 5), (1, 4)):
         found = bits(items_of(problem, first, end), 1)

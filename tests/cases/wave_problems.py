@@ -29,6 +29,7 @@ class Sizes(NamedTuple):
 #: band begins elsewhere for each.
 LEADS = ("none", "shared", "head", "item", "item and head", "offsets")
 PATHS = ("band", "rows", "labels")
+FEW = 8  # queries, up to which each item has its own number of keys
 
 
 def table_shape(lead, batch, heads):
@@ -58,11 +59,13 @@ def make(sizes, lead="none", path="band", *, every_table=False):
     if path == "labels":
         del settings["query_offset"], settings["min_relative_position"]
         settings["labels"] = rng.integers(-1, 5, (batch, lq, lk)).astype(np.int16)
+    if lq <= FEW:
+        settings["key_lengths"] = rng.integers(lk // 2, lk, batch)
     return Problem.drawn(rng, inputs, settings)
 
 
 #: Axes of an array that has one for the batch.
-AXES = {"rel_bias": 3, "query_offset": 1, "labels": 3}
+AXES = {"rel_bias": 3, "query_offset": 1, "labels": 3, "key_lengths": 1}
 
 
 def items_of(problem, first, end):
