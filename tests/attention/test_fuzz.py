@@ -9,9 +9,8 @@ import dense_oracle
 import numpy as np
 import oracle
 from gradient_problems import assert_gradients_close
-from hypothesis import HealthCheck, given, settings
 from layouts import LAYOUTS
-from random_problems import runs
+from random_problems import check_examples, runs
 from tolerances import assert_results_close
 
 import relpos
@@ -61,25 +60,17 @@ def check(run):
 
 
 def test_random_problems(examples):
-    settings(
-        max_examples=examples,
-        derandomize=True,
-        database=None,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-    )(given(runs())(check))()
+    check_examples(runs(), check, examples)
 
 
 def test_the_problems_are_of_every_kind():
     """The strategy leaves out no argument by accident."""
     seen = set()
 
-    @settings(max_examples=300, derandomize=True, database=None, deadline=None)
-    @given(runs())
     def look(run):
         seen.update(run.problem.inputs, run.problem.settings, [run.dtype, run.isa])
 
-    look()
+    check_examples(runs(), look, 300)
     names = set(relpos.attention.__annotations__)
     names -= {"return", "return_lse", "return_weights", "return_context", "out"}
     assert names - {"num_threads"} <= seen

@@ -7,10 +7,9 @@ import inspect
 import numpy as np
 import pytest
 from bad_attention import KINDS, LENGTHS, LONGER, NUMBERS, OUTSIDE, SHAPES, TOKENS
-from hypothesis import HealthCheck, given, settings
 from layouts import LAYOUTS
 from problems import normal, qkv
-from random_problems import runs
+from random_problems import check_examples, runs
 from tolerances import assert_bitwise, assert_close, assert_lse_close
 
 import relpos
@@ -72,13 +71,7 @@ def check(run):
 
 
 def test_random_problems(examples):
-    settings(
-        max_examples=examples // 4,
-        derandomize=True,
-        database=None,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-    )(given(runs())(check))()
+    check_examples(runs(), check, examples // 4)
 
 
 # ---- each term -----------------------------------------------------------------------

@@ -11,9 +11,9 @@ import contextlib
 import gradient_problems
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import strategies as st
 from layouts import LAYOUTS
-from random_problems import runs
+from random_problems import check_examples, runs
 from tolerances import assert_bitwise
 
 import relpos
@@ -108,13 +108,7 @@ def check_run(pair):
 
 
 def test_random_problems(examples):
-    settings(
-        max_examples=examples,
-        derandomize=True,
-        database=None,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-    )(given(stored_runs())(check_run))()
+    check_examples(stored_runs(), check_run, examples)
 
 
 # Lq, Lk, D, Dv: few queries, one tile, ragged tiles, several tiles and chunks of keys

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from gradient_problems import TABLES, Problem
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from layouts import LAYOUTS
 from problems import DTYPES, normal
 
@@ -193,3 +193,14 @@ def joined_batch(inputs, settings):
         x.shape[: max(x.ndim - tails.get(name, 3), 0)] for name, x in operands.items()
     ]
     return np.broadcast_shapes(*shapes)
+
+
+def check_examples(strategy, check, count):
+    """Call check with so many examples of a strategy, the same ones every time."""
+    settings(
+        max_examples=count,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )(given(strategy)(check))()
