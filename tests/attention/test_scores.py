@@ -19,35 +19,27 @@ def normal(rng, *shape, dtype=np.float64, scale=1.0):
     return problems.normal(rng, *shape, scale=scale).astype(dtype)
 
 
-def shaw(scores, q, k, table, u, v, **options):
-    return scores.shaw_scores(q, k, table, **options)
+#: Kind of scores -> function and settings; `from`: with an origin of their own.
+KINDS = {
+    "shaw": ("shaw_scores", {}),
+    "causal": ("skewed_scores", {"is_causal": True}),
+    "both": ("skewed_scores", {"is_causal": False}),
+    "skewed from": (
+        "skewed_scores",
+        {"is_causal": False, "min_relative_position": -2},
+    ),
+    "transformer_xl": ("transformer_xl_scores", {}),
+    "transformer_xl from": ("transformer_xl_scores", {"min_relative_position": -2}),
+}
 
 
-def causal(scores, q, k, table, u, v, **options):
-    return scores.skewed_scores(q, k, table, is_causal=True, **options)
-
-
-def both(scores, q, k, table, u, v, **options):
-    return scores.skewed_scores(q, k, table, is_causal=False, **options)
-
-
-def skewed_from(scores, q, k, table, u, v, **options):
-    origin = {"min_relative_position": -2}
-    return scores.skewed_scores(q, k, table, is_causal=False, **origin, **options)
-
-
-def transformer_xl(scores, q, k, table, u, v, **options):
-    """With the origin that all tables of the scheme have, whatever their lengths."""
-    origin = {"min_relative_position": 1 - np.shape(k)[-2]}
-    return scores.transformer_xl_scores(q, k, table, u, v, **origin, **options)
-
-
-def transformer_xl_from(scores, q, k, table, u, v, **options):
-    origin = {"min_relative_position": -2}
-    return scores.transformer_xl_scores(q, k, table, u, v, **origin, **options)
-
-
-KINDS = [shaw, causal, both, skewed_from, transformer_xl, transformer_xl_from]
+def compute(kind, scores, q, k, table, u, v, **options):
+    """Compute scores by relpos or the oracle; all tables of one kind lie alike."""
+    name, settings = KINDS[kind]
+    if kind == "transformer_xl":
+        settings = {"min_relative_position": 1 - np.shape(k)[-2]}
+    vectors = (u, v) if name == "transformer_xl_scores" else ()
+    return getattr(scores, name)(q, k, table, *vectors, **settings, **options)
 
 
 def problem(lq, lk, d, rows, *, heads=2, batch=(), seed=0, dtype=np.float64):
@@ -69,8 +61,8 @@ def test_small_sizes(kind, dtype):
         for rows in (1, 3, 9, 21):
             operands = problem(lq, lk, 3, rows, seed=lq * lk, dtype=dtype)
             for offset in (0, lk - lq, 3, -4, 50, -50):
-                got = kind(relpos, *operands, query_offset=offset)
-                want = kind(oracle, *operands, query_offset=offset)
+                got = compute(kind, relpos, *operands, query_offset=offset)
+                want = compute(kind, oracle, *operands, query_offset=offset)
                 assert got.dtype == dtype
                 assert_close(got, want, "forward")
 
@@ -79,17 +71,23 @@ def test_small_sizes(kind, dtype):
 @pytest.mark.parametrize("kind", KINDS)
 def test_several_blocks_of_rows(kind, dtype, isa):
     operands = problem(70, 67, 5, 41, heads=1, dtype=dtype)
-    got = kind(relpos, *operands, query_offset=-3, scale=0.5)
-    assert_close(got, kind(oracle, *operands, query_offset=-3, scale=0.5), "forward")
+    got = compute(kind, relpos, *operands, query_offset=-3, scale=0.5)
+    assert_close(
+        got, compute(kind, oracle, *operands, query_offset=-3, scale=0.5), "forward"
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_default_offset_and_scale(kind):
     operands = problem(4, 4, 6, 7)
-    assert_close(kind(relpos, *operands), kind(oracle, *operands), "forward")
+    assert_close(
+        compute(kind, relpos, *operands), compute(kind, oracle, *operands), "forward"
+    )
     memory = problem(3, 8, 6, 8)
-    if kind in (transformer_xl, transformer_xl_from):
-        assert_close(kind(relpos, *memory), kind(oracle, *memory), "forward")
+    if kind.startswith("transformer_xl"):
+        assert_close(
+            compute(kind, relpos, *memory), compute(kind, oracle, *memory), "forward"
+        )
 
 
 @pytest.mark.parametrize("lq, lk", [(4, 4), (3, 8), (8, 3), (1, 6)])
@@ -100,7 +98,7 @@ def test_the_length_of_a_table_tells_its_origin(lq, lk):
         operands = problem(lq, lk, 5, rows)
         if rows in told:
             got = relpos.transformer_xl_scores(*operands)
-            assert_bitwise(got, transformer_xl(relpos, *operands))
+            assert_bitwise(got, compute("transformer_xl", relpos, *operands))
             continue
         for scores in (relpos, relpos.reference):
             with pytest.raises(
@@ -109,14 +107,13 @@ def test_the_length_of_a_table_tells_its_origin(lq, lk):
                 scores.transformer_xl_scores(*operands)
 
 
-@pytest.mark.parametrize("kind", [skewed_from, transformer_xl_from])
-def test_origins_and_offsets_far_away(kind):
+@pytest.mark.parametrize("name", ["skewed_scores", "transformer_xl_scores"])
+def test_origins_and_offsets_far_away(name):
     """Only the sum matters, although each alone is outside every table."""
     far = 2**60 - 8
-    q, k, table, u, v = problem(4, 5, 3, 9)
-    name = "skewed_scores" if kind is skewed_from else "transformer_xl_scores"
-    arguments = (q, k, table) if kind is skewed_from else (q, k, table, u, v)
-    causality = {"is_causal": True} if kind is skewed_from else {}
+    arguments, causality = problem(4, 5, 3, 9), {}
+    if name == "skewed_scores":
+        arguments, causality = arguments[:3], {"is_causal": True}
 
     def run(first, offset):
         origin = {"min_relative_position": first, "query_offset": offset}
@@ -140,11 +137,11 @@ def test_tables_and_offsets_per_item(kind):
     q, k, _, u, v = problem(4, 5, 3, 1, batch=(2, 3))
     table = normal(np.random.default_rng(1), 3, 2, 9, 3)
     offsets = np.array([[0], [-2]])
-    got = kind(relpos, q, k, table, u, v, query_offset=offsets)
+    got = compute(kind, relpos, q, k, table, u, v, query_offset=offsets)
     assert got.shape == (2, 3, 2, 4, 5)
     for b in range(2):
         operands = (q[b], k[b], table, u, v)
-        want = kind(oracle, *operands, query_offset=int(offsets[b, 0]))
+        want = compute(kind, oracle, *operands, query_offset=int(offsets[b, 0]))
         assert_close(got[b], want, "forward")
 
 
@@ -154,17 +151,21 @@ def test_tables_and_offsets_per_item(kind):
 def test_every_layout(kind, layout, dtype):
     operands = problem(5, 6, 4, 7, dtype=dtype)
     arrange = LAYOUTS[layout]
-    got = kind(relpos, *map(arrange, operands), query_offset=1)
-    assert_close(got, kind(oracle, *operands, query_offset=1), "forward")
+    got = compute(kind, relpos, *map(arrange, operands), query_offset=1)
+    assert_close(got, compute(kind, oracle, *operands, query_offset=1), "forward")
     same = [repeated(x) for x in operands[:3]]
-    got = kind(relpos, *same, *operands[3:], query_offset=1)
-    assert_close(got, kind(oracle, *same, *operands[3:], query_offset=1), "forward")
+    got = compute(kind, relpos, *same, *operands[3:], query_offset=1)
+    assert_close(
+        got, compute(kind, oracle, *same, *operands[3:], query_offset=1), "forward"
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_any_number_of_threads(kind):
     operands = problem(200, 150, 16, 301, dtype=np.float32)
-    problems.assert_same_on_threads(lambda: kind(relpos, *operands, query_offset=0))
+    problems.assert_same_on_threads(
+        lambda: compute(kind, relpos, *operands, query_offset=0)
+    )
 
 
 def test_skewed_scores_are_the_skew():
@@ -195,9 +196,9 @@ def test_half_precision_and_mixed_dtypes():
 def test_empty(kind):
     for lq, lk in ((0, 3), (3, 0), (0, 0)):
         operands = problem(lq, lk, 2, 3)
-        assert kind(relpos, *operands, query_offset=0).shape == (2, lq, lk)
+        assert compute(kind, relpos, *operands, query_offset=0).shape == (2, lq, lk)
     operands = problem(2, 3, 0, 3)
-    got = kind(relpos, *operands, query_offset=0, scale=1.0)
+    got = compute(kind, relpos, *operands, query_offset=0, scale=1.0)
     assert_bitwise(got, np.zeros((2, 2, 3)))
 
 
