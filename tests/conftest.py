@@ -96,6 +96,12 @@ def isa(request):
 
 
 @pytest.fixture
+def rng():
+    """Random numbers of one seed."""
+    return np.random.default_rng(8)
+
+
+@pytest.fixture
 def strict_floats():
     """Any floating point flag that relpos lets out becomes an error."""
     with np.errstate(all="raise"):

@@ -18,11 +18,6 @@ import relpos
 H, LQ, LK, D, DV = 4, 5, 7, 6, 3
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(7)
-
-
 def check(*inputs, **options):
     """out, lse and weights against the loops."""
     got, want = run(*inputs, **options), oracle.attention(*inputs, **options)

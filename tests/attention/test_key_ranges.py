@@ -16,11 +16,6 @@ LENGTHS = [(5, 9), (40, 70), (150, 700)]
 PATHS = ["tiles", "band", "rows"]
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(0)
-
-
 def assert_near(got, want):
     np.testing.assert_allclose(got, want, rtol=1e-11, atol=1e-12)
 

@@ -9,7 +9,7 @@ import oracle_biases as oracle
 import pytest
 from backward_checks import difference_of
 from bad_recipes import GOOD
-from problems import normal, qkv
+from problems import normal, qkv, tokens
 from tolerances import assert_bitwise, assert_close
 
 import relpos
@@ -18,11 +18,6 @@ from relpos import recipes
 pytestmark = pytest.mark.usefixtures("strict_floats")
 both_dtypes = pytest.mark.parametrize("dtype", ["float32", "float64"])
 B, H, D = 2, 3, 4
-
-
-@pytest.fixture
-def rng():
-    return np.random.default_rng(61)
 
 
 def attend(scores, value):
@@ -39,6 +34,14 @@ def scores_of(q, k, score, scale):
     return result
 
 
+def check(inputs, dtype, score, keywords, scale=D**-0.5, **options):
+    """Compare a call with a recipe's keywords with the scores of its loops."""
+    query, key, value = inputs
+    want = attend(scores_of(query, key, score, scale), value)
+    cast = (x.astype(dtype) for x in inputs)
+    assert_close(relpos.attention(*cast, **options, **keywords), want, "forward")
+
+
 # ---- sequences ----------------------------------------------------------------------
 
 
@@ -47,7 +50,7 @@ def scores_of(q, k, score, scale):
 @pytest.mark.parametrize("lq, lk, past", [(7, 7, 0), (2, 7, 5), (1, 7, 6)])
 def test_bert(rng, isa, dtype, key_query, lq, lk, past):
     """e = table[i - j + P - 1]; with a cache i counts what came before."""
-    q, k, v = qkv(rng, (B,), H, lq, lk, D)
+    q, k, _ = inputs = qkv(rng, (B,), H, lq, lk, D)
     limit = 8
     table = normal(rng, 2 * limit - 1, D)
 
@@ -55,12 +58,8 @@ def test_bert(rng, isa, dtype, key_query, lq, lk, past):
         e = table[i + past - j + limit - 1]
         return q[b, h, i] @ e + (k[b, h, j] @ e if key_query else 0)
 
-    want = attend(scores_of(q, k, score, D**-0.5), v)
     keywords = recipes.bert(table.astype(dtype), key_query=key_query)
-    got = relpos.attention(
-        *(x.astype(dtype) for x in (q, k, v)), query_offset=past, **keywords
-    )
-    assert_close(got, want, "forward")
+    check(inputs, dtype, score, keywords, query_offset=past)
 
 
 @both_dtypes
@@ -69,7 +68,7 @@ def test_bert(rng, isa, dtype, key_query, lq, lk, past):
 @pytest.mark.parametrize("span, last", [(6, None), (6, 16), (5, 6)])
 def test_deberta(rng, isa, dtype, lq, lk, past, kinds, span, last):
     """Both directions take the row of i - j; longer than max_position, too."""
-    q, k, v = qkv(rng, (B,), H, lq, lk, D)
+    q, k, _ = inputs = qkv(rng, (B,), H, lq, lk, D)
     tables = {"pos_key": normal(rng, H, 2 * span, D)}
     tables["pos_query"] = normal(rng, H, 2 * span, D)
     if kinds != "both":
@@ -89,14 +88,9 @@ def test_deberta(rng, isa, dtype, lq, lk, past, kinds, span, last):
         return total
 
     scale = (D * (1 + len(tables))) ** -0.5
-    want = attend(scores_of(q, k, score, scale), v)
     cast = {name: table.astype(dtype) for name, table in tables.items()}
-    got = relpos.attention(
-        *(x.astype(dtype) for x in (q, k, v)),
-        query_offset=past,
-        **recipes.deberta(**cast, max_position=last),
-    )
-    assert_close(got, want, "forward")
+    keywords = recipes.deberta(**cast, max_position=last)
+    check(inputs, dtype, score, keywords, scale, query_offset=past)
 
 
 @pytest.mark.parametrize("span", [4, 5, 7, 9, 16, 39, 255])
@@ -135,7 +129,6 @@ def test_deberta_without_tables_is_plain_attention(rng):
 @pytest.mark.parametrize("lq, lk, past", [(40, 40, 0), (2, 40, 38), (3, 40, 0)])
 def test_t5(rng, isa, dtype, both, lq, lk, past):
     """Farther than max_distance, too: the recipe does not know the lengths."""
-    q, k, v = qkv(rng, (B,), H, lq, lk, D)
     weight = normal(rng, 8, H)
     settings = {"bidirectional": both, "max_distance": 20}
 
@@ -145,14 +138,10 @@ def test_t5(rng, isa, dtype, both, lq, lk, past):
         row = oracle.t5_bucket([j - i - past], num_buckets=8, **settings)[0]
         return weight[row, h]
 
-    want = attend(scores_of(q, k, score, 1.0), v)
-    got = relpos.attention(
-        *(x.astype(dtype) for x in (q, k, v)),
-        query_offset=past,
-        is_causal=not both,
-        **recipes.t5(weight.astype(dtype), **settings),
-    )
-    assert_close(got, want, "forward")
+    inputs = qkv(rng, (B,), H, lq, lk, D)
+    keywords = recipes.t5(weight.astype(dtype), **settings)
+    placed = {"query_offset": past, "is_causal": not both}
+    check(inputs, dtype, score, keywords, 1.0, **placed)
 
 
 @both_dtypes
@@ -160,7 +149,7 @@ def test_t5(rng, isa, dtype, both, lq, lk, past):
 def test_xlnet(rng, isa, dtype, kind, batch):
     """Row of distance d: Lk - d. A table per batch item serves bi_data."""
     lq, lk = 4, 7
-    q, k, v = qkv(rng, (B,), H, lq, lk, D)
+    q, k, _ = inputs = qkv(rng, (B,), H, lq, lk, D)
     rows = lk + (lq if kind == "bi" else 1)
     table, u, w = normal(rng, *batch, H, rows, D), normal(rng, H, D), normal(rng, H, D)
     full = np.broadcast_to(table, (B, H, rows, D))
@@ -171,12 +160,8 @@ def test_xlnet(rng, isa, dtype, kind, batch):
             return -np.inf
         return (q[b, h, i] + w[h]) @ full[b, h, lk - distance] + u[h] @ k[b, h, j]
 
-    want = attend(scores_of(q, k, score, D**-0.5), v)
     keywords = recipes.xlnet(lq, lk, *(x.astype(dtype) for x in (table, u, w)))
-    got = relpos.attention(
-        *(x.astype(dtype) for x in (q, k, v)), is_causal=kind == "uni", **keywords
-    )
-    assert_close(got, want, "forward")
+    check(inputs, dtype, score, keywords, is_causal=kind == "uni")
 
 
 def test_xlnet_uni_needs_a_causal_mask(rng):
@@ -215,7 +200,6 @@ def test_swin(rng, isa, dtype, window):
     axes = (window,) if isinstance(window, int) else window
     cells = list(np.ndindex(*axes))
     n = len(cells)
-    q, k, v = qkv(rng, (B,), H, n, n, D)
     strides = [2 * m - 1 for m in axes]
     table = normal(rng, int(np.prod(strides)), H)
 
@@ -223,10 +207,8 @@ def test_swin(rng, isa, dtype, window):
         offset = np.subtract(cells[i], cells[j]) + np.array(axes) - 1
         return table[np.ravel_multi_index(offset, strides), h] / D**-0.5
 
-    want = attend(scores_of(q, k, score, D**-0.5), v)
     keywords = recipes.swin(table.astype(dtype), window)
-    got = relpos.attention(*(x.astype(dtype) for x in (q, k, v)), **keywords)
-    assert_close(got, want, "forward")
+    check(qkv(rng, (B,), H, n, n, D), dtype, score, keywords)
 
 
 @both_dtypes
@@ -234,7 +216,7 @@ def test_swin(rng, isa, dtype, window):
 def test_botnet(rng, isa, dtype, grid):
     cells = list(np.ndindex(*grid))
     n = len(cells)
-    q, k, v = qkv(rng, (B,), H, n, n, D)
+    q, _, _ = inputs = qkv(rng, (B,), H, n, n, D)
     height, width = (normal(rng, 2 * m - 1, D) for m in grid)
 
     def score(b, h, i, j):
@@ -242,10 +224,8 @@ def test_botnet(rng, isa, dtype, grid):
         row = height[down + grid[0] - 1] + width[right + grid[1] - 1]
         return q[b, h, i] @ row
 
-    want = attend(scores_of(q, k, score, D**-0.5), v)
     keywords = recipes.botnet(height.astype(dtype), width.astype(dtype), grid)
-    got = relpos.attention(*(x.astype(dtype) for x in (q, k, v)), **keywords)
-    assert_close(got, want, "forward")
+    check(inputs, dtype, score, keywords)
 
 
 def test_labels_of_another_grid_are_an_error(rng):
@@ -405,9 +385,7 @@ CASES = (bert_case, deberta_case, t5_case, xlnet_case, swin_case, botnet_case)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 def test_gradients_of_parameters_equal_differences(rng, case):
     (lq, lk), parameters, keywords, gradients = case(rng)
-    inputs = dict(
-        zip(("query", "key", "value"), qkv(rng, (B,), H, lq, lk, D), strict=True)
-    )
+    inputs = tokens(rng, (B,), H, lq, lk, D)
     grad_out = normal(rng, B, H, lq, D)
 
     def run(parameters, **options):

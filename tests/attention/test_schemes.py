@@ -18,11 +18,6 @@ H, LQ, LK, D, DV = 4, 5, 7, 6, 3
 HALF, SINGLE, DOUBLE = np.float16, np.float32, np.float64
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(11)
-
-
 def square(rng):
     return qkv(rng, (2,), H, LQ, LQ, D, DV)
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dense_oracle
 import numpy as np
-import oracle_gradients
 import pytest
-from gradient_problems import assert_gradients_close
-from problems import DTYPES, cast, normal, qkv, tokens
-from tolerances import assert_bitwise, assert_close, assert_results_close
+from gradient_problems import check, run
+from problems import DTYPES, normal, qkv, tokens
+from tolerances import assert_bitwise, assert_close
 
 import relpos
 from relpos import reference
@@ -36,25 +34,6 @@ def problem(engine, seed=1):
     if engine == "labels":
         settings = {"labels": rng.integers(-1, 4, (lq, lk))}
     return inputs | {"sinks": np.array([0.5, 2.0])}, settings
-
-
-def run(inputs, settings, dtype, **keywords):
-    return relpos.attention(**cast(inputs, dtype), **settings, **WITH_ALL, **keywords)
-
-
-def check(inputs, settings, dtype):
-    """Results and gradients are those of the oracle; returns the results."""
-    got = run(inputs, settings, dtype)
-    assert_results_close(got, dense_oracle.attention(**inputs, **settings))
-    rng = np.random.default_rng(3)
-    grads = normal(rng, *got.out.shape), normal(rng, *got.lse.shape)
-    found = got.context.backward(grads[0], grad_lse=grads[1])._asdict()
-    want = oracle_gradients.gradients(
-        **inputs, **settings, grad_out=grads[0], grad_lse=grads[1]
-    )
-    found = {name: x for name, x in found.items() if x is not None}
-    assert_gradients_close(found, want)
-    return got
 
 
 @every_engine

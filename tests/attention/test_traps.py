@@ -23,11 +23,6 @@ SAME = "same_formula"
 
 
 @pytest.fixture
-def rng():
-    return np.random.default_rng(51)
-
-
-@pytest.fixture
 def inputs(rng):
     return qkv(rng, (3,), H, L, L, D)
 

@@ -48,11 +48,6 @@ def normal(rng, *shape, dtype=np.float64, scale=1.0):
     return problems.normal(rng, *shape, scale=scale).astype(dtype)
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(17)
-
-
 def test_every_ufunc_is_there():
     assert set(ufuncs.__all__) == set(SIGNATURES)
     for name, signature in SIGNATURES.items():

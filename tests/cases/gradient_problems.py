@@ -5,11 +5,12 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, NamedTuple
 
+import dense_oracle
 import numpy as np
 import oracle_gradients
 from oracle_gradients import NAMES
 from problems import DTYPES, TERMS, cast, normal, terms, tokens
-from tolerances import TOLERANCES, normwise
+from tolerances import TOLERANCES, assert_results_close, normwise
 
 import relpos
 from relpos import _core
@@ -323,6 +324,29 @@ def assert_gradients_close(
         if not within(got[name], truth, size, terms, tolerance):
             error = normwise(got[name], truth)
             raise AssertionError(f"{label} {name}: error {error:.3g}")
+
+
+def run(inputs, settings, dtype, **keywords):
+    """Results of a call of inputs cast to a dtype, and its context."""
+    asked = {"return_lse": True, "return_weights": True, "return_context": True}
+    return relpos.attention(**cast(inputs, dtype), **settings, **asked, **keywords)
+
+
+def check(inputs, settings, dtype, terms=None):
+    """Compare results and gradients of a call with the oracle; return the results.
+
+    terms: as of `within`, for gradients that may cancel.
+    """
+    got = run(inputs, settings, dtype)
+    assert_results_close(got, dense_oracle.attention(**inputs, **settings))
+    call = Problem.drawn(np.random.default_rng(3), inputs, settings)
+    found = got.context.backward(
+        call.grad_out, grad_lse=call.grad_lse, wrt=list(inputs)
+    )._asdict()
+    found = {name: grad for name, grad in found.items() if grad is not None}
+    sizes = terms and (lambda: call.truth(magnitude=True))
+    assert_gradients_close(found, call.truth(), sizes, terms=terms)
+    return got
 
 
 def check_everywhere(problem, tolerance="gradient", zero=()):

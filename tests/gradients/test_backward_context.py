@@ -31,11 +31,6 @@ NAMES = AttentionGradients._fields
 
 
 @pytest.fixture
-def rng():
-    return np.random.default_rng(8)
-
-
-@pytest.fixture
 def calls(monkeypatch):
     """The operands of every backward call of the kernel."""
     seen = []

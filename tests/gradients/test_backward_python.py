@@ -24,18 +24,19 @@ from backward_checks import (
     square,
     tables,
 )
-from gradient_problems import SCHEMES, VARIANTS, Shape, assert_gradients_close, make
+from gradient_problems import (
+    SCHEMES,
+    VARIANTS,
+    Problem,
+    Shape,
+    assert_gradients_close,
+    make,
+)
 from problems import normal, qkv, tokens
 from tolerances import TOLERANCES, assert_bitwise, assert_results_close
 
 import relpos
 from relpos import reference
-
-
-@pytest.fixture
-def rng():
-    return np.random.default_rng(8)
-
 
 # ---- the definitions ---------------------------------------------------------------
 
@@ -262,40 +263,26 @@ def test_gradients_of_any_floating_dtype(rng):
 def test_labels_of_rel_query_for_any_number_of_threads(isa, dtype):
     """More query rows than a wave has, keys of several stretches, columns of units."""
     rng = np.random.default_rng(12)
-    heads, lq, lk, rows = 4, 70, 1100, 9
-
-    def normal(*shape):
-        return rng.standard_normal(shape).astype(dtype)
-
-    tables = {
-        "rel_key": normal(rows, 40),
-        "rel_query": normal(heads, rows, 40),
-        "rel_value": normal(rows, 19),
-        "rel_bias": normal(heads, rows),
-        "pos_bias_u": normal(40),
-        "pos_bias_v": normal(heads, 40),
+    lq, lk, rows = 70, 1100, 9
+    inputs = tokens(rng, (2,), 4, lq, lk, 40, 19, key_heads=2) | {
+        "attn_mask": normal(rng, lq, lk),
+        "rel_key": normal(rng, rows, 40),
+        "rel_query": normal(rng, 4, rows, 40),
+        "rel_value": normal(rng, rows, 19),
+        "rel_bias": normal(rng, 4, rows),
+        "pos_bias_u": normal(rng, 40),
+        "pos_bias_v": normal(rng, 4, 40),
     }
-    result = relpos.attention(
-        *(normal(2, heads, lq, 40), normal(2, 2, lk, 40), normal(2, 2, lk, 19)),
-        normal(lq, lk),
-        **tables,
-        labels=rng.integers(-1, rows, (2, lq, lk)),
-        dropout_p=0.2,
-        rng=3,
-        is_causal=True,
-        enable_gqa=True,
-        query_offset=lk - lq,
-        return_context=True,
-    )
-    names = ["query", "key", "value", "attn_mask", *tables]
-    one, *others = (
-        result.context.backward(normal_like(result.out), wrt=names, num_threads=n)
-        for n in (1, 2, 3, 7)
-    )
-    for other in others:
-        for name in names:
-            assert np.array_equal(getattr(one, name), getattr(other, name)), name
-
-
-def normal_like(array):
-    return np.random.default_rng(1).standard_normal(array.shape).astype(array.dtype)
+    settings = {
+        "labels": rng.integers(-1, rows, (2, lq, lk)),
+        "dropout_p": 0.2,
+        "rng": 3,
+        "is_causal": True,
+        "enable_gqa": True,
+        "query_offset": lk - lq,
+    }
+    problem = Problem.drawn(rng, inputs, settings).cast(dtype)
+    want = problem.gradients(num_threads=1)
+    for threads in (2, 3, 7):
+        for name, gradient in problem.gradients(num_threads=threads).items():
+            assert_bitwise(gradient, want[name])
