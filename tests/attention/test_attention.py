@@ -16,6 +16,7 @@ from problems import (
     cast,
     check,
     check_all,
+    known,
     normal,
     qkv,
     run,
@@ -85,20 +86,11 @@ SIZES = [
 ]
 
 
-@functools.cache
-def sized_problem(kind, size):
-    lq, lk, d, dv, offset, causal = size
-    rng = np.random.default_rng([lq, lk, d])
-    inputs = qkv(rng, (2,), 2, lq, lk, d, dv)
-    keywords = terms(rng, kind, 2, lq, lk, d, dv, offset=offset, k=20, scale=0.5)
-    keywords["is_causal"] = causal
-    return inputs, keywords, dense_oracle.attention(*inputs, **keywords)
-
-
 @pytest.mark.parametrize("kind", TERMS)
 def test_sizes_around_tiles(isa, kind):
-    for size in SIZES:
-        check_all(*sized_problem(kind, size))
+    for *sizes, offset, causal in SIZES:
+        settings = {"offset": offset, "k": 20, "size": 0.5, "is_causal": causal}
+        check_all(*known(tuple(sizes[:3]), kind, (2,), 2, *sizes, **settings))
 
 
 # Sizes at which the engine changes its algorithm: keys that outgrow the second-level
@@ -113,22 +105,15 @@ LARGE = [
 ]
 
 
-@functools.cache
-def large_problem(kind, size):
-    batch, heads, lq, lk, d, offset = size
-    rng = np.random.default_rng(size)
-    inputs = qkv(rng, (batch,), heads, lq, lk, d)
-    keywords = terms(rng, kind, heads, lq, lk, d, offset=offset, k=70, scale=0.5)
-    return inputs, keywords, dense_oracle.attention(*inputs, **keywords)
-
-
 @pytest.mark.sanitized
 @pytest.mark.parametrize("kind", ["plain", "shaw", "xl", "both_tables"])
 @pytest.mark.parametrize("size", LARGE)
 def test_large_sizes(isa, kind, size):
-    if kind == "both_tables" and size[3] > 5000:
+    batch, heads, lq, lk, d, offset = size
+    if kind == "both_tables" and lk > 5000:
         pytest.skip("the oracle would store every key times every table row")
-    check_all(*large_problem(kind, size))
+    sizes = (batch,), heads, lq, lk, d
+    check_all(*known(size, kind, *sizes, offset=offset, k=70, size=0.5))
 
 
 @functools.cache

@@ -11,7 +11,7 @@ import dense_oracle
 import numpy as np
 import pytest
 from layouts import LAYOUTS
-from problems import DTYPES, cast, check_all, normal, qkv, run, terms
+from problems import DTYPES, cast, check_all, known, normal, qkv, run, terms
 from tolerances import (
     assert_bitwise,
     assert_results_bitwise,
@@ -29,32 +29,17 @@ both_dtypes = pytest.mark.parametrize("dtype", DTYPES)
 WIDTHS = (1, 3, 8, 16, 17, 24, 32, 40, 48, 63, 64, 65, 72, 96, 130)
 
 
-@functools.cache
-def of_width(d, dv):
-    rng = np.random.default_rng([d, dv])
-    inputs = qkv(rng, (), 2, 3, 37, d, dv)
-    keywords = terms(rng, "shaw", 2, 3, 37, d, dv, offset=20)
-    return inputs, keywords, dense_oracle.attention(*inputs, **keywords)
-
-
 @pytest.mark.sanitized
 @pytest.mark.parametrize("width", WIDTHS)
 def test_rows_of_any_width(isa, width):
-    check_all(*of_width(width, 8))
-    check_all(*of_width(16, width))
-
-
-@functools.cache
-def of_length(lk):
-    rng = np.random.default_rng(lk)
-    inputs = qkv(rng, (), 1, 8, lk, 32, 64)
-    keywords = terms(rng, "everything", 1, 8, lk, 32, 64, offset=lk // 2, k=9)
-    return inputs, keywords, dense_oracle.attention(*inputs, **keywords)
+    for d, dv in ((width, 8), (16, width)):
+        check_all(*known((d, dv), "shaw", (), 2, 3, 37, d, dv, offset=20))
 
 
 @pytest.mark.parametrize("lk", [1, 2, 15, 16, 17, 33, 511, 512, 513, 1023, 1025])
 def test_any_number_of_keys(isa, lk):
-    check_all(*of_length(lk))
+    sizes = (), 1, 8, lk, 32, 64
+    check_all(*known(lk, "everything", *sizes, offset=lk // 2, k=9))
 
 
 # Rows of a key head meet a piece of keys in parts of up to four; more than 16 of them
@@ -63,22 +48,15 @@ ROWS_OF_A_HEAD = [(lq, 1) for lq in range(1, 10)] + [(12, 1), (13, 1), (17, 1)]
 ROWS_OF_A_HEAD += [(1, 4), (2, 3), (3, 4), (8, 2), (8, 3), (7, 5)]
 
 
-@functools.cache
-def sharing(kind, lq, group, window):
-    rng = np.random.default_rng([lq, group])
-    heads = 2 * group
-    inputs = qkv(rng, (), heads, lq, 600, 64, 72, key_heads=2)
-    keywords = terms(rng, kind, heads, lq, 600, 64, 72, offset=570, k=40)
-    keywords |= {"is_causal": True, "window": window, "enable_gqa": group > 1}
-    return inputs, keywords, dense_oracle.attention(*inputs, **keywords)
-
-
 @pytest.mark.sanitized
 @pytest.mark.parametrize("window", [None, (70, 5)])
 @pytest.mark.parametrize("kind", ["plain", "shaw", "xl", "everything"])
 def test_rows_that_share_keys(isa, kind, window):
+    settings = {"key_heads": 2, "offset": 570, "k": 40, "window": window}
     for lq, group in ROWS_OF_A_HEAD:
-        check_all(*sharing(kind, lq, group, window))
+        settings |= {"is_causal": True, "enable_gqa": group > 1}
+        sizes = (), 2 * group, lq, 600, 64, 72
+        check_all(*known((lq, group), kind, *sizes, **settings))
 
 
 @both_dtypes

@@ -24,53 +24,22 @@ def test_schemes_are_cases_of_attention(lq, lk, offset):
     u, w = normal(rng, 2, 2, 4)
     mask = normal(rng, lq, lk)
     first = -(table.shape[0] // 2)
-    schemes = {
-        "shaw": (
-            lambda **o: reference.shaw_attention(q, k, v, values[0], values, **o),
-            {"rel_key": values[0], "rel_value": values},
-        ),
-        "music": (
-            lambda **o: reference.relative_global_attention(
-                q, k, v, table, **({"is_causal": False} | o)
-            ),
-            {"rel_key": table, "min_relative_position": first},
-        ),
-        "music, causal": (
-            lambda **o: reference.relative_global_attention(q, k, v, table, **o),
-            {
-                "rel_key": table,
-                "min_relative_position": 1 - table.shape[0],
-                "is_causal": True,
-            },
-        ),
-        "music, placed": (
-            lambda **o: reference.relative_global_attention(
-                q, k, v, table, min_relative_position=first, **o
-            ),
-            {
-                "rel_key": table,
-                "min_relative_position": first,
-                "is_causal": True,
-            },
-        ),
-        "transformer_xl": (
-            lambda **o: reference.transformer_xl_attention(
-                q, k, v, table, u, w, min_relative_position=1 - lk, **o
-            ),
-            {
-                "rel_key": table,
-                "pos_bias_u": u,
-                "pos_bias_v": w,
-                "min_relative_position": 1 - lk,
-            },
-        ),
-    }
-    for scheme, arguments in schemes.values():
-        o = lk - lq if "pos_bias_u" in arguments else offset
-        got = scheme(attn_mask=mask, query_offset=o, return_lse=True)
-        want = reference.attention(
-            q, k, v, attn_mask=mask, query_offset=o, return_lse=True, **arguments
-        )
+    music, xl = {"rel_key": table}, {"rel_key": table, "pos_bias_u": u, "pos_bias_v": w}
+    from_first, from_lk = ({"min_relative_position": n} for n in (first, 1 - lk))
+    from_end = {"min_relative_position": 1 - table.shape[0]}
+    causal, both = {"is_causal": True}, {"is_causal": False}
+    shaw = {"rel_key": values[0], "rel_value": values}
+    for name, tables, settings, same in (
+        ("shaw_attention", shaw, {}, {}),
+        ("relative_global_attention", music, both, from_first),
+        ("relative_global_attention", music, {}, from_end | causal),
+        ("relative_global_attention", music, from_first, from_first | causal),
+        ("transformer_xl_attention", xl, from_lk, from_lk),
+    ):
+        o = lk - lq if tables is xl else offset
+        given = {"attn_mask": mask, "query_offset": o, "return_lse": True, **tables}
+        got = getattr(reference, name)(q, k, v, **given, **settings)
+        want = reference.attention(q, k, v, **given, **same)
         assert_close(got.out, want.out, "forward")
         assert_lse_close(got.lse, want.lse)
 

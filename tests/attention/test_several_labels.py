@@ -81,10 +81,6 @@ def test_every_table_and_engine(isa, names, height, width, lq):
 @pytest.mark.parametrize("names", SETS, ids=", ".join)
 def test_gradients(names):
     check_everywhere(grid(names))
-
-
-@pytest.mark.parametrize("names", SETS, ids=", ".join)
-def test_gradients_of_few_queries(names):
     check_everywhere(grid(names, lq=3))
 
 

@@ -10,7 +10,7 @@ import functools
 import dense_oracle
 import numpy as np
 import pytest
-from problems import DTYPES, TERMS, cast, check_all, normal, qkv, run, terms
+from problems import DTYPES, TERMS, cast, check_all, known, normal, qkv, run, terms
 from tolerances import (
     assert_bitwise,
     assert_close,
@@ -32,15 +32,11 @@ VISIBLE = {
 }
 
 
-@functools.cache
 def ragged(kind, lk, seen):
     """Queries at the last keys; no length is one of whole vectors or tiles."""
     lq, d, dv = 2 * 48 + 5, 13, 11
-    rng = np.random.default_rng([lk, TERMS.index(kind)])
-    inputs = qkv(rng, (), 2, lq, lk, d, dv)
-    keywords = terms(rng, kind, 2, lq, lk, d, dv, offset=lk - lq, scale=0.5)
-    keywords |= VISIBLE[seen]
-    return inputs, keywords, dense_oracle.attention(*inputs, **keywords)
+    settings = {"offset": lk - lq, "size": 0.5} | VISIBLE[seen]
+    return known((lk, TERMS.index(kind)), kind, (), 2, lq, lk, d, dv, **settings)
 
 
 @pytest.mark.sanitized
@@ -107,20 +103,13 @@ def test_bands_of_values(isa, lk):
 DIMENSIONS = (0, 1, 2, 3, 15, 63, 64, 65, 66, 127, 128, 129, 191, 193)
 
 
-@functools.cache
-def of_dimension(kind, d):
-    rng = np.random.default_rng([d, TERMS.index(kind)])
-    inputs = qkv(rng, (), 2, 21, 37, d, 5)
-    keywords = terms(rng, kind, 2, 21, 37, d, 5, offset=16)
-    keywords["scale"] = max(d, 1) ** -0.5
-    return inputs, keywords, dense_oracle.attention(*inputs, **keywords)
-
-
 @pytest.mark.sanitized
 @pytest.mark.parametrize("d", DIMENSIONS)
 def test_any_number_of_columns(isa, d):
+    settings = {"offset": 16, "scale": max(d, 1) ** -0.5}
     for kind in ("plain", "shaw_keys", "xl" if d else "music"):
-        check_all(*of_dimension(kind, d))
+        seed = d, TERMS.index(kind)
+        check_all(*known(seed, kind, (), 2, 21, 37, d, 5, **settings))
 
 
 # ---- running maxima ------------------------------------------------------------------

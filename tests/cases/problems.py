@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import dense_oracle
 import numpy as np
 from tolerances import assert_bitwise, assert_results_close
@@ -128,6 +130,19 @@ def cast(keywords, dtype):
         else value
         for name, value in keywords.items()
     }
+
+
+@cache
+def known(
+    seed, kind, batch, heads, lq, lk, d, dv=None,
+    *, key_heads=None, offset=0, k=None, size=1.0, **settings,
+):  # fmt: skip
+    """Inputs and keywords of a call, and what the oracle says; size: of the terms."""
+    rng = np.random.default_rng(seed)
+    inputs = qkv(rng, batch, heads, lq, lk, d, dv, key_heads=key_heads)
+    keywords = terms(rng, kind, heads, lq, lk, d, dv, offset=offset, k=k, scale=size)
+    keywords |= settings
+    return inputs, keywords, dense_oracle.attention(*inputs, **keywords)
 
 
 def run(query, key, value, attn_mask=None, **keywords):

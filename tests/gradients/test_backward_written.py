@@ -21,6 +21,11 @@ SEEN = {
 }
 
 
+def filled(shape, dtype):
+    """Memory as `empty` may return it."""
+    return np.full(shape, np.nan, dtype)
+
+
 @pytest.mark.parametrize("seen", SEEN)
 def test_gradients_of_tokens_are_written_whole(isa, monkeypatch, seen):
     rng = np.random.default_rng(8)
@@ -29,11 +34,7 @@ def test_gradients_of_tokens_are_written_whole(isa, monkeypatch, seen):
         q, k, v, enable_gqa=True, return_context=True, **SEEN[seen]
     )
     want = result.context.backward(np.ones_like(result.out))
-
-    def full(shape, dtype):
-        return np.full(shape, np.nan, dtype)
-
-    monkeypatch.setattr(backwards, "empty", full)
+    monkeypatch.setattr(backwards, "empty", filled)
     got = result.context.backward(np.ones_like(result.out))
     for name in ("query", "key", "value"):
         assert np.isfinite(getattr(want, name)).all()
@@ -59,9 +60,6 @@ def test_gradients_of_a_graph_are_zeros_at_first(isa, monkeypatch):
 
 @pytest.mark.parametrize("heads, keys", [(0, 2), (0, 0), (2, 2)])
 def test_keys_that_no_query_reads_have_gradients_of_0(monkeypatch, heads, keys):
-    def filled(shape, dtype):
-        return np.full(shape, np.nan, dtype)
-
     monkeypatch.setattr(backwards, "empty", filled)
     queries = 30 if heads == 0 else 0
     query, (key, value) = np.zeros((1, heads, queries, 4)), np.ones((2, 1, keys, 30, 4))
