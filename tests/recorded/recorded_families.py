@@ -265,16 +265,12 @@ def swin(lib, case):
     index = case.true("out_relative_position_index")
     yield "index", keywords["labels"], index
     yield "labels", len(table) - 1 - np.asarray(lib.grid_labels(window)), index
-    packed = np.split(linear_packed(case), 3, axis=-1)
-    q, k, v = (split_heads(y, heads) for y in packed)
+    packed = linear(case, case.true("in_x"), "qkv", 3 * heads)
+    q, k, v = np.split(packed, 3, axis=-3)
     inputs = (case.cast(y) for y in (q, k, v))
     result = lib.attention(*inputs, **keywords)
     yield from compare(case, result, v)
     yield module(case, result.out, "proj")
-
-
-def linear_packed(case):
-    return case.true("in_x") @ case.true("w_qkv.weight").T + case.true("w_qkv.bias")
 
 
 def botnet(lib, case):

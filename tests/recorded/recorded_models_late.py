@@ -145,10 +145,8 @@ def sam(lib, case):
     flags, heads = case.flags, case.flags["n_head"]
     x = case.true("in_hidden_states")
     x = x.reshape(len(x), -1, x.shape[-1])
-    packed = x @ case.true("w_qkv.weight").T + case.true("w_qkv.bias")
-    q, k, v = (
-        case.cast(split_heads(part, heads)) for part in np.split(packed, 3, axis=-1)
-    )
+    packed = linear(case, x, "qkv", 3 * heads)
+    q, k, v = (case.cast(part) for part in np.split(packed, 3, axis=-3))
     keywords = lib.recipes.sam(case["w_rel_pos_h"], case["w_rel_pos_w"], flags["grid"])
     result = lib.attention(q, k, v, **keywords, **WITH_ALL)
     yield from compare(case, result, v)

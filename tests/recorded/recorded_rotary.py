@@ -157,11 +157,16 @@ def multimodal(lib, case, **options):
     yield "inv_freq", case.cast(inv_freq), case.true("out_inv_freq")
     positions, sections = case.true("in_position_ids"), case.flags["sections"]
     angles = lib.mrope_angles(positions, inv_freq, sections, **options)
+    yield from _turned(lib, case, angles, angles[:, None])
+
+
+def _turned(lib, case, angles, of_tokens):
+    """Sines and cosines of angles, and queries and keys turned by those of tokens."""
     both = np.concatenate([angles, angles], axis=-1)
     yield "cos", case.cast(np.cos(both)), case.true("out_cos")
     yield "sin", case.cast(np.sin(both)), case.true("out_sin")
     for name in ("q", "k"):
-        y = lib.apply_rotary(case["in_" + name], angles=angles[:, None])
+        y = lib.apply_rotary(case["in_" + name], angles=of_tokens)
         yield name, y, case.true("out_" + name)
 
 
@@ -185,13 +190,8 @@ def rope_dinov3(lib, case):
     yield "inv_freq", case.cast(inv_freq), case.true("out_inv_freq")
     centres = 2 * (cells(sides) + 0.5) / sides - 1
     angles = lib.axial_angles(2 * np.pi * centres, inv_freq)
-    both = np.concatenate([angles, angles], axis=-1)
-    yield "cos", case.cast(np.cos(both)), case.true("out_cos")
-    yield "sin", case.cast(np.sin(both)), case.true("out_sin")
     still = np.concatenate([np.zeros((prefix, angles.shape[-1])), angles])
-    for name in ("q", "k"):
-        y = lib.apply_rotary(case["in_" + name], angles=still)
-        yield name, y, case.true("out_" + name)
+    yield from _turned(lib, case, angles, still)
 
 
 def rope_vjepa2(lib, case):
