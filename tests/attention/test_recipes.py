@@ -7,9 +7,8 @@ from inspect import signature
 import numpy as np
 import oracle_biases as oracle
 import pytest
-from backward_checks import difference_of
 from bad_recipes import GOOD
-from problems import normal, qkv, tokens
+from problems import normal, qkv
 from tolerances import assert_bitwise, assert_close
 
 import relpos
@@ -142,6 +141,10 @@ def test_t5(rng, isa, dtype, both, lq, lk, past):
     keywords = recipes.t5(weight.astype(dtype), **settings)
     placed = {"query_offset": past, "is_causal": not both}
     check(inputs, dtype, score, keywords, 1.0, **placed)
+
+
+def test_umt5_has_the_arguments_and_defaults_of_t5():
+    assert signature(recipes.umt5) == signature(recipes.t5)
 
 
 @both_dtypes
@@ -311,102 +314,6 @@ def test_swin_v2_does_not_divide_where_the_window_has_one_row(rng):
     row = recipes.swin_v2(*network, (1, 3))["rel_bias"]
     whole = recipes.swin_v2(*network, (2, 3), pretrained_window=(2, 2))["rel_bias"]
     assert_bitwise(row, whole.reshape(3, 3, 5)[:, 1])
-
-
-# ---- gradients of the parameters, as the docstrings say to read them ----------------
-
-
-def bert_case(rng):
-    def keywords(table):
-        return recipes.bert(table, key_query=True)
-
-    return (5, 5), (normal(rng, 11, D),), keywords, lambda g: (g.rel_key + g.rel_query,)
-
-
-def deberta_case(rng):
-    def keywords(pos_key, pos_query):
-        return recipes.deberta(pos_key, pos_query, max_position=9)
-
-    tables = tuple(normal(rng, 2, H, 8, D))
-    return (12, 12), tables, keywords, lambda g: (g.rel_key, g.rel_query)
-
-
-def test_umt5_has_the_arguments_and_defaults_of_t5():
-    assert signature(recipes.umt5) == signature(recipes.t5)
-
-
-def t5_case(rng):
-    def keywords(weight):
-        return recipes.t5(weight, max_distance=6)
-
-    return (9, 9), (normal(rng, 8, H),), keywords, lambda g: (g.rel_bias.T,)
-
-
-def xlnet_case(rng):
-    """Tables of a batch, and segments through the gradient of the mask."""
-    q, g, s, different = segments(rng)
-
-    def keywords(table, u, w, query, embed, bias):
-        mask = recipes.xlnet_segments(query, embed, bias, different)
-        return recipes.xlnet(4, 7, table, u, w) | {"attn_mask": mask, "query": query}
-
-    tables = normal(rng, B, H, 11, D), normal(rng, H, D), normal(rng, H, D)
-
-    def gradients(found, *given):
-        recipe = recipes.xlnet_segments(*given, different, argument="attn_mask")
-        query, *rest = recipe.backward(found).values()
-        first = found.rel_key, found.pos_bias_u, found.pos_bias_v
-        return *first, found.query + query, *rest
-
-    return (4, 7), (*tables, q, g, s), keywords, lambda found: gradients(found, q, g, s)
-
-
-def swin_case(rng):
-    def keywords(table):
-        return recipes.swin(table, (2, 3))
-
-    return (6, 6), (normal(rng, 15, H),), keywords, lambda g: (g.rel_bias.T,)
-
-
-def botnet_case(rng):
-    def keywords(height, width):
-        return recipes.botnet(height, width, (2, 3))
-
-    def gradients(found):
-        both = found.rel_key.reshape(3, 5, D)
-        return both.sum(1), both.sum(0)
-
-    return (6, 6), (normal(rng, 3, D), normal(rng, 5, D)), keywords, gradients
-
-
-CASES = (bert_case, deberta_case, t5_case, xlnet_case, swin_case, botnet_case)
-
-
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
-def test_gradients_of_parameters_equal_differences(rng, case):
-    (lq, lk), parameters, keywords, gradients = case(rng)
-    inputs = tokens(rng, (B,), H, lq, lk, D)
-    grad_out = normal(rng, B, H, lq, D)
-
-    def run(parameters, **options):
-        return relpos.attention(**inputs | keywords(*parameters) | options)
-
-    context = run(parameters, return_context=True).context
-    wrt = [
-        *inputs,
-        *(set(keywords(*parameters)) & set(relpos.AttentionGradients._fields)),
-    ]
-    found = gradients(context.backward(grad_out, wrt=list(dict.fromkeys(wrt))))
-    for _ in range(20):
-        steps = [normal(rng, *x.shape) for x in parameters]
-        want = difference_of(
-            lambda p: float((run(p) * grad_out).sum()), parameters, steps
-        )
-        terms = [float((g * s).sum()) for g, s in zip(found, steps, strict=True)]
-        size = sum(
-            float(np.abs(g * s).sum()) for g, s in zip(found, steps, strict=True)
-        )
-        assert abs(sum(terms) - want) <= 1e-10 * size
 
 
 # ---- kinds of inputs ---------------------------------------------------------------

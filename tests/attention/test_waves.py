@@ -7,7 +7,7 @@ from functools import cache
 import dense_oracle
 import numpy as np
 import pytest
-from gradient_problems import assert_gradients_close
+from gradient_problems import assert_gradients_close, assert_same_bits
 from problems import DTYPES
 from tolerances import assert_bitwise, assert_close, assert_lse_close
 from wave_problems import LEADS, Sizes, items_of, make
@@ -149,8 +149,7 @@ def test_any_number_of_threads_gives_the_same_bits(isa, dtype, lead, sizes):
 def check_threads(problem):
     want = bits(problem, 1)
     for threads in SEVERAL_THREADS:
-        for name, got in bits(problem, threads).items():
-            assert_bitwise(got, want[name])
+        assert_same_bits(bits(problem, threads), want)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -10,7 +10,7 @@ import numpy as np
 import oracle_gradients
 from oracle_gradients import NAMES
 from problems import DTYPES, TERMS, cast, normal, terms, tokens
-from tolerances import TOLERANCES, assert_results_close, normwise
+from tolerances import TOLERANCES, assert_bitwise, assert_results_close, normwise
 
 import relpos
 from relpos import _core
@@ -324,6 +324,13 @@ def assert_gradients_close(
         if not within(got[name], truth, size, terms, tolerance):
             error = normwise(got[name], truth)
             raise AssertionError(f"{label} {name}: error {error:.3g}")
+
+
+def assert_same_bits(got, want):
+    """Two dicts of arrays."""
+    assert set(got) == set(want)
+    for name, array in want.items():
+        assert_bitwise(got[name], array)
 
 
 def run(inputs, settings, dtype, **keywords):

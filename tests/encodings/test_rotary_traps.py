@@ -97,17 +97,6 @@ def test_cached_keys_are_rotated_by_their_own_positions():
         relpos.apply_rotary(x, positions)  # (batch, length), not (batch, 1, length)
 
 
-def test_ahead_is_not_behind():
-    """speechbrain#3070, #3073: the future had the encoding of the past."""
-    q, k = seeded(2, 2 * HALF)
-    for r in (1, 3, 40):
-        ahead, behind = (
-            relpos.apply_rotary(q[None], 50) @ relpos.apply_rotary(k[None], 50 + s).T
-            for s in (r, -r)
-        )
-        assert abs(ahead - behind) > 1e-3
-
-
 def test_rotating_before_the_projection_is_absolute():
     """fairseq and wav2vec2-conformer rotate the layer's input: not RoPE.
 

@@ -19,7 +19,7 @@ from backward_checks import (
     square,
 )
 from bad_attention import BACKWARD, GRADIENTS as GOOD, INPUTS
-from gradient_problems import assert_gradients_close
+from gradient_problems import assert_gradients_close, assert_same_bits
 from problems import EMPTY, normal, run, tokens
 from tolerances import assert_bitwise, assert_results_close
 
@@ -145,8 +145,7 @@ def test_inputs_and_incoming_gradients_stay_as_they_are(rng):
     assert_bitwise(out, kept)
     assert_bitwise(result.lse, lse)
     assert_bitwise(grad, grad_out)
-    for name, array in inputs.items():
-        assert_bitwise(array, copies[name])
+    assert_same_bits(inputs, copies)
 
 
 def test_out_of_another_layout(rng):
@@ -177,14 +176,15 @@ def test_the_context_keeps_what_it_needs(rng):
 @pytest.mark.parametrize("with_tables", [False, True])
 def test_problems_of_size_0(rng, isa, strict_floats, name, with_tables):
     """Results and gradients; without keys, out is 0 and lse -inf."""
-    *_, lq, lk, d, dv = EMPTY[name]
+    _, heads, lq, lk, d, dv = EMPTY[name]
     inputs, options = tokens(rng, *EMPTY[name]), {"scale": 0.5}
     if with_tables:
         inputs |= {"rel_key": normal(rng, 3, d), "rel_query": normal(rng, 1, 3, d)}
         inputs |= {"rel_value": normal(rng, 3, dv), "rel_bias": normal(rng, 5)}
         inputs |= {"pos_bias_u": normal(rng, d), "pos_bias_v": normal(rng, d)}
         inputs |= {"attn_mask": normal(rng, lq, lk)}
-        options |= {"query_offset": 1, "key_lengths": lk}
+        inputs |= {"log_decay": normal(rng, heads, lk)}
+        options |= {"query_offset": 1, "key_lengths": lk, "is_causal": True}
     got = run(**inputs, **options)
     assert_results_close(got, oracle.attention(**inputs, **options))
     _, gradients = check(inputs, **options)

@@ -7,9 +7,15 @@ import itertools
 import numpy as np
 import pytest
 from backward_checks import difference_of
-from gradient_problems import SCHEMES, VARIANTS, Shape, check_everywhere, make
+from gradient_problems import (
+    SCHEMES,
+    VARIANTS,
+    Shape,
+    assert_same_bits,
+    check_everywhere,
+    make,
+)
 from layouts import LAYOUTS
-from tolerances import assert_bitwise
 
 from relpos import _core
 from relpos._settings import use_isa
@@ -174,8 +180,7 @@ def test_any_layout_of_inputs_and_incoming_gradients(isa, layout, dtype):
         grad_out=change(problem.grad_out),
         grad_lse=change(problem.grad_lse),
     )
-    for name, got in laid.gradients().items():
-        assert_bitwise(got, want[name])
+    assert_same_bits(laid.gradients(), want)
 
 
 def test_incoming_gradients_with_stride_zero(isa):
@@ -183,8 +188,7 @@ def test_incoming_gradients_with_stride_zero(isa):
     row = problem.grad_out[..., :1, :]
     spread = np.broadcast_to(row, problem.grad_out.shape)
     want = problem._replace(grad_out=spread.copy()).gradients()
-    for name, got in problem._replace(grad_out=spread).gradients().items():
-        assert_bitwise(got, want[name])
+    assert_same_bits(problem._replace(grad_out=spread).gradients(), want)
 
 
 def test_heads_last_views(isa):
@@ -199,8 +203,7 @@ def test_heads_last_views(isa):
         name: heads_last(problem.inputs[name]) for name in ("query", "key", "value")
     }
     laid = problem._replace(inputs=inputs, grad_out=heads_last(problem.grad_out))
-    for name, got in laid.gradients().items():
-        assert_bitwise(got, want[name])
+    assert_same_bits(laid.gradients(), want)
 
 
 @pytest.mark.parametrize("which", ["grad_out", "grad_lse"])

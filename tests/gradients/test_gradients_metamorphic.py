@@ -10,6 +10,7 @@ from gradient_problems import (
     Problem,
     Shape,
     assert_gradients_close,
+    assert_same_bits,
     make,
 )
 from problems import DTYPES, normal
@@ -18,12 +19,6 @@ from tolerances import TOLERANCES, assert_bitwise, assert_close
 import relpos
 
 SHAPE = Shape(70, 90, 16, 12, 2, (2,))
-
-
-def assert_same_bits(got, want):
-    assert set(got) == set(want)
-    for name in want:
-        assert_bitwise(got[name], want[name])
 
 
 # ---- sums that vanish ---------------------------------------------------------------
