@@ -63,3 +63,14 @@ def check(row, names):
     call, error, pattern = row
     with pytest.raises(error, match=pattern):
         eval(call, KINDS | names)
+
+
+def refused(function, good, text, names):
+    """Return a test that each of `changes` in a good call is refused."""
+
+    @pytest.mark.parametrize("changes, error, pattern", changes(text, names))
+    def test(changes, error, pattern):
+        with pytest.raises(error, match=pattern):
+            function(**good | changes)
+
+    return test

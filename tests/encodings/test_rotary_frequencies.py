@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from refusals import changes
+from refusals import refused
 
 import relpos
 from relpos import reference
@@ -231,7 +231,9 @@ def test_against_transformers(dim, base):
 
 # ---- bad input -----------------------------------------------------------------------
 
-BAD = changes(
+test_bad_frequencies = refused(
+    relpos.rotary_frequencies,
+    {"dim": 8},
     """
 dim=5 -> ValueError: dim: got 5; expected an even number
 dim=0 -> ValueError: dim: got 0; expected an integer from 2
@@ -289,13 +291,9 @@ scaling=("longrope", long_factors(8) | {"long_factor": [1, 2, 3, 0]}) -> ValueEr
 )
 
 
-@pytest.mark.parametrize("changes, error, pattern", BAD)
-def test_bad_frequencies(changes, error, pattern):
-    with pytest.raises(error, match=pattern):
-        relpos.rotary_frequencies(**({"dim": 8} | changes))
-
-
-BAD_MAGNITUDE = changes(
+test_bad_magnitude = refused(
+    relpos.rotary_magnitude,
+    {},
     """
 scaling=("su", 1.0) -> ValueError: scaling: got 'su'; expected one of
 scaling=7 -> TypeError: scaling: got int; expected None or a pair
@@ -306,7 +304,9 @@ scaling=("longrope", long_factors(8) | {"factor": 4.0, ORIGINAL: 1}) -> ValueErr
 """,
     globals(),
 )
-BAD_XPOS = changes(
+test_bad_xpos = refused(
+    relpos.xpos_magnitude,
+    {"positions": 3, "dim": 4},
     """
 dim=3 -> ValueError: dim: got 3; expected an even number
 positions=[1j] -> TypeError: positions: got dtype complex128; expected
@@ -316,15 +316,3 @@ inverse=1 -> TypeError: inverse: got int; expected True or False
 """,
     globals(),
 )
-
-
-@pytest.mark.parametrize("changes, error, pattern", BAD_MAGNITUDE)
-def test_bad_magnitude(changes, error, pattern):
-    with pytest.raises(error, match=pattern):
-        relpos.rotary_magnitude(**changes)
-
-
-@pytest.mark.parametrize("changes, error, pattern", BAD_XPOS)
-def test_bad_xpos(changes, error, pattern):
-    with pytest.raises(error, match=pattern):
-        relpos.xpos_magnitude(**({"positions": 3, "dim": 4} | changes))
