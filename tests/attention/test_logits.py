@@ -357,14 +357,6 @@ def test_terms_is_a_flag(terms):
         relpos.scores(x, x, terms=terms)
 
 
-@pytest.mark.parametrize("shape", [(), (3,), (2, 3)])
-def test_query_and_key_need_heads(shape):
-    x = np.ones((1, 2, 3))
-    for changes in ({"query": np.ones(shape)}, {"key": np.ones(shape)}):
-        with pytest.raises(ValueError, match=r"^(query|key): shape"):
-            relpos.scores(**{"query": x, "key": x} | changes)
-
-
 def test_what_no_memory_can_hold_is_refused_first():
     long = np.broadcast_to(np.float32(1), (2**20, 1, 2**22, 1))
     with pytest.raises(ValueError, match=r"scores: shape .* more bytes than memory"):

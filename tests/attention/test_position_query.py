@@ -95,15 +95,6 @@ def test_it_is_the_padded_form():
     assert_close(relpos.attention(*inputs, **keywords), want, "same_formula")
 
 
-def test_scale_multiplies_the_content_alone():
-    inputs, keywords = problem(40, 40, 5, 9)
-    got = relpos.attention(*inputs, **keywords, scale=0.0, return_lse=True)
-    table = keywords["position_query"] @ keywords["rel_key"].T
-    rows = np.clip(np.arange(40) - np.arange(40)[:, None], -4, 4) + 4
-    scores = np.take_along_axis(table, np.broadcast_to(rows, (2, 2, 40, 40)), -1)
-    assert_close(got.lse, np.logaddexp.reduce(scores, axis=-1), "forward")
-
-
 def test_rel_query_keeps_the_scale_and_its_columns():
     inputs, keywords = problem(40, 300, 5, 9)
     rng = np.random.default_rng(0)

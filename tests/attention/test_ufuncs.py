@@ -293,41 +293,7 @@ def test_attention_of_nothing():
         ufuncs.shaw_attention(k, k, k, a[:4], a[:4])
 
 
-# ---- failures ------------------------------------------------------------------------
-
-
-def memory_cases():
-    x = np.ones((2, 5, 3))
-    a = np.ones((5, 3))
-    u = np.ones(3)
-    return {
-        "shaw_scores": (x, x, a, 1.0, 0),
-        "skewed_scores": (x, x, a, 1.0, 0, -4),
-        "transformer_xl_scores": (x, x, a, u, u, 1.0, 0),
-        "shaw_attention": (x, x, x, a, a),
-        "relative_global_attention": (x, x, x, a),
-        "transformer_xl_attention": (x, x, x, a, u, u),
-    }
-
-
-@pytest.mark.parametrize("name", memory_cases())
-def test_out_of_memory_at_every_allocation(name):
-    ufunc, operands = getattr(ufuncs, name), memory_cases()[name]
-    want = ufunc(*operands)
-    before = _core.live_blocks()
-    failures = 0
-    while True:
-        _core.fail_at(failures + 1, False)
-        try:
-            got = ufunc(*operands)
-            break
-        except MemoryError:
-            failures += 1
-        finally:
-            _core.fail_at(0, False)
-            assert _core.live_blocks() == before
-    assert failures > 0
-    assert_bitwise(got, want)
+# ---- dtypes --------------------------------------------------------------------------
 
 
 def test_integers_are_not_floats():
