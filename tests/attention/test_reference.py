@@ -93,29 +93,25 @@ def test_skewing_is_the_loops(shape):
         assert np.isclose((skewed * cotangent).sum(), (x * back).sum(), rtol=1e-12)
 
 
+def assert_scores(name, *inputs, **options):
+    """Compare a function with the loops of the same name."""
+    got, want = (
+        getattr(source, name)(*inputs, **options)
+        for source in (reference, oracle_positions)
+    )
+    assert_close(got, want, "forward")
+
+
 def test_scores_are_the_loops():
     rng = np.random.default_rng(27)
     q, k, _ = qkv(rng, (2,), 2, 4, 6, 4)
     table, (u, w) = normal(rng, 9, 4), normal(rng, 2, 2, 4)
-    assert_close(
-        reference.shaw_scores(q, k, table, query_offset=1),
-        oracle_positions.shaw_scores(q, k, table, query_offset=1),
-        "forward",
-    )
-    for causal in (False, True):
-        for origin in ({}, {"min_relative_position": -4}):
-            options = {"is_causal": causal, "query_offset": 2, "scale": 0.3, **origin}
-            assert_close(
-                reference.skewed_scores(q, k, table, **options),
-                oracle_positions.skewed_scores(q, k, table, **options),
-                "forward",
-            )
+    assert_scores("shaw_scores", q, k, table, query_offset=1)
     for origin in ({}, {"min_relative_position": -4}):
-        assert_close(
-            reference.transformer_xl_scores(q, k, table, u, w, **origin),
-            oracle_positions.transformer_xl_scores(q, k, table, u, w, **origin),
-            "forward",
-        )
+        assert_scores("transformer_xl_scores", q, k, table, u, w, **origin)
+        for causal in (False, True):
+            options = {"is_causal": causal, "query_offset": 2, "scale": 0.3, **origin}
+            assert_scores("skewed_scores", q, k, table, **options)
 
 
 @pytest.mark.parametrize("shape", [(5,), (2, 3), (1, 4), (2, 2, 3)])

@@ -35,6 +35,12 @@ def cached(inputs, steps, **keywords):
     )
 
 
+def assert_same(inputs, first, second):
+    """Compare calls of the same inputs with two sets of keywords."""
+    got, want = (relpos.attention(*inputs, **x) for x in (first, second))
+    assert_close(got, want, "same_formula")
+
+
 def differ(a, b):
     return np.abs(a - b).max() > 1e-3
 
@@ -224,11 +230,7 @@ def test_bert_beyond_its_configured_length(rng, inputs):
     table = normal(rng, 2 * 5 - 1, D)
     keywords = recipes.bert(table)
     longer = np.concatenate([table[:1]] * 7 + [table] + [table[-1:]] * 7)
-    assert_close(
-        relpos.attention(*inputs, **keywords),
-        relpos.attention(*inputs, **recipes.bert(longer)),
-        "same_formula",
-    )
+    assert_same(inputs, keywords, recipes.bert(longer))
     with pytest.raises(IndexError, match=r"^rel_key: visible .* -11 to 11.* -4 to 4"):
         relpos.attention(*inputs, **keywords, beyond="raise")
 
@@ -242,11 +244,7 @@ def test_a_bias_shorter_than_the_call(inputs, length):
         relpos.attention(*inputs, rel_bias=short, beyond="raise")
     full = relpos.alibi_bias(H, L, dtype="float64")
     within = {"window": (reach, reach), "beyond": "raise"}
-    assert_close(
-        relpos.attention(*inputs, rel_bias=short, **within),
-        relpos.attention(*inputs, rel_bias=full, **within),
-        "same_formula",
-    )
+    assert_same(inputs, {"rel_bias": short, **within}, {"rel_bias": full, **within})
     relpos.attention(*inputs, rel_bias=full, beyond="raise")
 
 
@@ -255,21 +253,13 @@ def test_a_t5_bias_of_max_distance_serves_any_length(rng):
     inputs = qkv(rng, (), H, 300, 300, D)
     weight = normal(rng, 8, H)
     short, long = (relpos.t5_bias(weight, n, max_distance=20) for n in (21, 300))
-    assert_close(
-        relpos.attention(*inputs, rel_bias=short),
-        relpos.attention(*inputs, rel_bias=long),
-        "same_formula",
-    )
+    assert_same(inputs, {"rel_bias": short}, {"rel_bias": long})
 
 
 def test_a_bias_longer_than_the_call_is_centred(inputs):
     """Not cut from its front, as a table built for max_len was."""
     short, long = (relpos.alibi_bias(H, n, dtype="float64") for n in (L, 3 * L))
-    assert_close(
-        relpos.attention(*inputs, rel_bias=short),
-        relpos.attention(*inputs, rel_bias=long),
-        "same_formula",
-    )
+    assert_same(inputs, {"rel_bias": short}, {"rel_bias": long})
     assert differ(
         relpos.attention(*inputs, rel_bias=long[:, : 2 * L - 1]), 0 * inputs[0]
     )
@@ -311,18 +301,13 @@ def test_alibi_of_the_key_alone_is_the_same_but_for_lse(inputs):
 
 
 def test_a_bias_is_not_scaled_and_t5_scales_nothing(rng, inputs):
-    q, k, v = inputs
     weight = normal(rng, 32, H)
     keywords = recipes.t5(weight)
     bias = weight.T[:, relpos.t5_bucket(relpos.relative_positions(L))]
-    assert_close(
-        relpos.attention(q, k, v, **keywords),
-        relpos.attention(q, k, v, bias, scale=1.0),
-        "same_formula",
-    )
-    scaled = relpos.attention(q, k, v, **(keywords | {"scale": None}))
-    assert differ(scaled, relpos.attention(q, k, v, **keywords))
-    assert_close(scaled, relpos.attention(q, k, v, bias), "same_formula")
+    assert_same(inputs, keywords, {"attn_mask": bias, "scale": 1.0})
+    scaled = keywords | {"scale": None}
+    assert_same(inputs, scaled, {"attn_mask": bias})
+    assert differ(*(relpos.attention(*inputs, **x) for x in (scaled, keywords)))
 
 
 def test_deberta_scales_by_the_number_of_its_terms(rng):

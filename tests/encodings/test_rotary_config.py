@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from bad_rotary_config import BAD
+from problems import seeded
 from tolerances import assert_bitwise
 
 import relpos
@@ -78,7 +79,7 @@ def same(got, want):
 
 @pytest.mark.parametrize("base", [10000.0, 500000])
 @pytest.mark.parametrize("name", ROPES)
-def test_against_the_definitions(name, base):
+def test_against_the_definitions_and_as_keywords(name, base):
     config, seq_len = config_of(name, base)
     got = relpos.rotary_from_config(config, seq_len=seq_len)
     want = reference.rotary_from_config(config, seq_len=seq_len)
@@ -87,16 +88,11 @@ def test_against_the_definitions(name, base):
     assert got.magnitude == pytest.approx(want.magnitude, rel=1e-15)
     assert got[2:] == want[2:] and type(got.rotary_dim) is int
     assert type(got.interleaved) is bool and type(got.magnitude) is float
-
-
-@pytest.mark.parametrize("name", ROPES)
-def test_apply_rotary_takes_it_as_keywords(name):
-    config, seq_len = config_of(name)
-    found = relpos.rotary_from_config(config, seq_len=seq_len)
-    x = np.random.default_rng(0).standard_normal((4, 7, 64))
-    got = relpos.apply_rotary(x, **found._asdict())
-    want = reference.apply_rotary(x, **found._asdict())
-    np.testing.assert_allclose(got, want, rtol=0, atol=1e-13)
+    x, keywords = seeded(4, 7, 64), got._asdict()
+    exact = reference.apply_rotary(x, **keywords)
+    np.testing.assert_allclose(
+        relpos.apply_rotary(x, **keywords), exact, rtol=0, atol=1e-13
+    )
 
 
 # ---- one thing in many spellings ----------------------------------------------------
