@@ -332,12 +332,10 @@ weight=Tensor() -> TypeError: weight: ….detach()
 bias=ones(4) -> ValueError: bias: got shape (4,); expected (5,)
 bias=ones(2, 5) -> ValueError: bias: got shape (2, 5)
 x=ones(5) -> ValueError: x: shape (5,) has 1 axes; expected (..., L, E
-x=ones(6, 5, dtype=bool) -> TypeError: x: got dtype bool; expected float16
 x=MASKED -> TypeError: x: got a MaskedArray
 mask=ones(2, 6) -> TypeError: mask: got dtype float64; expected bool
 mask=ones(3, 6, dtype=bool) -> ValueError: mask: shape (3, 6) does not br
 mask=ones(1, 2, 6, dtype=bool) -> ValueError: mask: shape … does not br
-is_causal=1 -> TypeError: is_causal: got int; expected True or False
 """,
     globals(),
 )

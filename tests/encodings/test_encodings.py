@@ -201,14 +201,9 @@ TABLE = np.zeros((5, 2))
     "row",
     rows(
         """
-sinusoidal(3, 0) -> ValueError: dim…0…1
-sinusoidal(3, 4.0) -> TypeError: dim…float
 sinusoidal(-3, 4) -> ValueError: positions…-3
 sinusoidal(True, 4) -> TypeError: positions…bool
 sinusoidal([1j], 4) -> TypeError: positions…complex128
-sinusoidal(["a"], 4) -> TypeError: positions
-sinusoidal(3, 4, base=-1) -> ValueError: base…-1
-sinusoidal(3, 4, base=np.nan) -> ValueError: base…nan
 sinusoidal(3, 4, layout="halves") -> ValueError: layout…halves…interleaved…concat
 sinusoidal(3, 4, inv_freq=[1.0]) -> ValueError: inv_freq…(1,)…(2,)
 sinusoidal(3, 4, inv_freq=[1, 2]) -> TypeError: inv_freq
@@ -216,7 +211,6 @@ sinusoidal(3, 4, dtype=np.float16) -> TypeError: dtype…float16…float32
 sinusoidal(3, 4, out=np.zeros((3, 4))) -> TypeError: out…float64…float32
 sinusoidal(3, 4, out=np.zeros((4, 3), np.float32)) -> ValueError: out…(4, 3)…(3, 4)
 sinusoidal_shift_matrix(1, 5) -> ValueError: dim…5…even
-sinusoidal_shift_matrix(np.inf, 4) -> ValueError: offset…inf
 sinusoidal(np.array([0, 2**53]), 4) -> ValueError:
     positions…9007199254740992…2**53…float64 rounds
 sinusoidal([-(2**53) - 1], 4) -> ValueError: positions…-9007199254740993
@@ -240,9 +234,7 @@ random_encoding(2, 2, rng=0, dtype=int) -> TypeError: dtype
 learned(TABLE, [0, 5]) -> IndexError: positions: position 5…R = 5
 learned(TABLE, [-1]) -> IndexError: positions: position -1…R = 5
 learned(TABLE, 6) -> IndexError: positions: position 5…R = 5
-learned(TABLE, [0.5]) -> TypeError: positions…float64
 learned(TABLE[0], [0]) -> ValueError: table…(2,)
-learned(TABLE.astype(int), [0]) -> TypeError: table…int64
 learned_backward(TABLE, [0, 1], 5) -> ValueError: grad_out…(5, 2)…(2,)
 learned_backward(TABLE, [0, 1, 2, 3, 9], 5) -> IndexError: positions: position 9…R = 5
 """

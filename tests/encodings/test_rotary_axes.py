@@ -103,14 +103,10 @@ test_bad_mrope = refused(
     """
 positions=ones(2, 5) -> ValueError: positions: got shape (2, 5); expected
 positions=ones(3) -> ValueError: positions: got shape (3,); …(3, ...
-positions=7 -> ValueError: positions: got shape (); expected (3, ...,
 positions=[["a"]] -> TypeError: positions: got dtype <U1; expected integers
 positions=Tensor() -> TypeError: positions: got a torch Tensor
 positions=[[2**53]] * 3 -> ValueError: positions: …float64 rounds
-inv_freq=[1, 2] -> TypeError: inv_freq: got dtype int64; expected float16
 inv_freq=ones(2, 3) -> ValueError: inv_freq: got shape (2, 3); expected one
-inv_freq=1.0 -> ValueError: inv_freq: got shape (); expected one axis
-inv_freq=Tensor() -> TypeError: inv_freq: got a torch Tensor
 sections=(2, 2) -> ValueError: sections: … 4 pairs in all; … has, 6
 sections=(2, -2, 6) -> ValueError: sections: got -2; expected an integer fr
 sections=2.0 -> TypeError: sections: got float; expected an integer
@@ -118,7 +114,6 @@ sections="222" -> TypeError: sections: got str; expected an integer or a s
 sections=None -> TypeError: sections: got NoneType; expected an integer
 sections=(3, 3), interleaved=True -> ValueError: sections: got [3, 3]; expected three
     numbers …time, height, width
-interleaved=1 -> TypeError: interleaved: got int; expected True or False
 """,
     globals(),
 )
@@ -127,12 +122,10 @@ test_bad_axial = refused(
     {"coordinates": ones(5, 2), "inv_freq": ones(3)},
     """
 coordinates=ones(5) -> ValueError: coordinates: shape (5,) has 1 axes; exp
-coordinates=1.0 -> ValueError: coordinates: shape () has 0 axes; …L, A)
 coordinates=[[True]] -> TypeError: coordinates: got dtype bool; expected int
 coordinates=Tensor() -> TypeError: coordinates: got a torch Tensor
 coordinates=[[2**53]] -> ValueError: coordinates: …float64 rounds
 inv_freq=ones(2, 2) -> ValueError: inv_freq: got shape (2, 2); expected
-inv_freq=[1] -> TypeError: inv_freq: got dtype int64; expected float16
 coordinates=np.broadcast_to(1.0, (2**40, 2**10)), inv_freq=ones(2**10) -> ValueError:
     coordinates: … more bytes than memory can address
 """,

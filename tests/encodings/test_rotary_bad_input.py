@@ -14,7 +14,6 @@ BOTH = changes(
     """
 x=Tensor() -> TypeError: x: got a torch Tensor; ….detach()
 x=ones(5, 6, dtype=int) -> TypeError: x: got dtype int64; expected float16
-x=ones(5, 6, dtype=complex) -> TypeError: x: got dtype complex128; expecte
 positions=Tensor() -> TypeError: positions: got a torch Tensor
 positions="a" -> TypeError: positions: got dtype <U1; expected integers
 positions=[True] * 5 -> TypeError: positions: got dtype bool; expected
@@ -28,15 +27,12 @@ magnitude=Tensor() -> TypeError: magnitude: got a torch Tensor
 interleaved=1 -> TypeError: interleaved: got int; expected True or False
 interleaved=None -> TypeError: interleaved: got NoneType; expected True
 inverse="yes" -> TypeError: inverse: got str; expected True or False
-rotary_dim=4.0 -> TypeError: rotary_dim: got float; expected an integer
 rotary_dim=True -> TypeError: rotary_dim: got True; expected an integer
-offset="1" -> TypeError: offset: got str; expected a real number
 offset=[1, 2] -> TypeError: offset: got list; expected a real number
 base=None -> TypeError: base: got NoneType; expected a real number
 rotary_dim=3 -> ValueError: rotary_dim: got 3; expected an even number
 rotary_dim=8 -> ValueError: rotary_dim: got 8; …at most x's D = 6
 rotary_dim=-2 -> ValueError: rotary_dim: got -2; expected an integer from
-rotary_dim=HUGE -> ValueError: rotary_dim: got 1000…; expected an integer
 offset=np.inf -> ValueError: offset: got inf; expected a finite number
 offset=HUGE**11 -> ValueError: offset: got a number too large for float64
 offset=2**53 + 1 -> ValueError: offset: … integers of less than 2**53
@@ -49,10 +45,8 @@ positions=np.arange(5), offset=2**53 - 4 -> ValueError: offset: leads to positio
     9007199254740992; …float64 rounds
 positions=np.zeros(5), offset=2**53 + 1 -> ValueError: offset: …float64 rounds
 base=0.0 -> ValueError: base: got 0.0; expected a positive number
-base=np.nan -> ValueError: base: got nan; expected a finite number
 magnitude=np.inf -> ValueError: magnitude: got inf; expected a finite num
 x=ones(6) -> ValueError: x: shape (6,) has 1 axes; expected (..., L
-x=np.float64(1) -> ValueError: x: shape () has 0 axes; expected (...
 x=ones(5, 7) -> ValueError: x: got D = 7; expected an even number of col
 x=np.broadcast_to(1.0, (1, 2**21)) -> ValueError: x: got D = 2097152; expected an even
     number … or rotary_dim=

@@ -236,11 +236,8 @@ test_bad_frequencies = refused(
     {"dim": 8},
     """
 dim=5 -> ValueError: dim: got 5; expected an even number
-dim=0 -> ValueError: dim: got 0; expected an integer from 2
 dim=2**30 -> ValueError: dim: got 1073741824; expected
-dim=8.0 -> TypeError: dim: got float; expected an integer
 base=0 -> ValueError: base: got 0.0; expected a positive number
-base="1e4" -> TypeError: base: got str; expected a real number
 scaling="linear" -> TypeError: scaling: got str; expected None or a pair
 scaling=("linear",) -> TypeError: scaling: got tuple; expected None or
 scaling={"type": "linear"} -> TypeError: scaling: got dict; expected None
@@ -309,10 +306,8 @@ test_bad_xpos = refused(
     {"positions": 3, "dim": 4},
     """
 dim=3 -> ValueError: dim: got 3; expected an even number
-positions=[1j] -> TypeError: positions: got dtype complex128; expected
 positions=-1 -> ValueError: positions: got -1; expected an integer
 scale_base=0 -> ValueError: scale_base: got 0.0; expected a positive
-inverse=1 -> TypeError: inverse: got int; expected True or False
 """,
     globals(),
 )
