@@ -17,7 +17,6 @@ from relpos._checks import (
     as_choice,
     as_int,
     check_bytes,
-    kind_of,
     quiet,
 )
 from relpos._encodings.absolute import MAX_DIM, learned, sinusoidal
@@ -34,16 +33,15 @@ from relpos.nn._inputs import (
     product,
 )
 from relpos.nn.basic import Embedding, sum_rows
-from relpos.nn.decoding import KVCaches, check_kept
+from relpos.nn.decoding import KVCaches, as_kept, check_kept
 from relpos.nn.module import LoadResult, Module, Parameter, Seed
 
 __all__ = ["ConvPositionEmbedding", "LearnedAPE", "SinusoidalEncoding"]
 
 
-def _positions(shape: tuple[int, ...], cache: object) -> Array:
+def _positions(shape: tuple[int, ...], cache: KVCaches | None) -> Array:
     """Return the positions of tokens after a cache, (length,) or (batch, length)."""
-    if cache is not None and not isinstance(cache, KVCaches):
-        raise TypeError(f"cache: got {kind_of(cache)}; expected a nn.KVCaches, or None")
+    as_kept(None, cache)
     before = 0 if cache is None else cache._so_far()
     check_kept("x", shape[0], "cache", np.shape(before))
     return np.asarray(before)[..., None] + np.arange(shape[1])

@@ -644,7 +644,7 @@ class Sequential(Module):
             result = _call(layer, result, keywords)
         return self._remember(as_array("x", result))
 
-    def _backward(self, grad: Array, *saved: Any) -> Any:
+    def _backward(self, grad: Array) -> Any:
         for layer in reversed([*self]):
             grad = layer.backward(grad)
         return grad
@@ -756,7 +756,7 @@ class Residual(Module):
             out = _call(self.norm, out, {})
         return self._remember(out, branch.ndim)
 
-    def _backward(self, grad: Array, ndim: Any, *saved: Any) -> Any:
+    def _backward(self, grad: Array, ndim: Any) -> Any:
         if self.norm and not self.pre_norm:
             grad = self.norm.backward(grad)
         first = tuple(range(grad.ndim - ndim))  # along which the branch was repeated
