@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from layouts import LAYOUTS
+from layouts import LAYOUTS, heads_inside
 from problems import DTYPES, PATHS, cast, normal, qkv, run, terms, tokens
 from tolerances import assert_bitwise, assert_results_bitwise, assert_results_close
 
@@ -13,13 +13,6 @@ import relpos
 pytestmark = pytest.mark.usefixtures("strict_floats")
 both_paths = pytest.mark.parametrize("lq, lk", PATHS)
 both_dtypes = pytest.mark.parametrize("dtype", DTYPES)
-
-
-def heads_inside(x):
-    """Heads between length and columns in memory, as a (B, L, H, D) array has them."""
-    if x.ndim < 3:
-        return x.copy()
-    return np.ascontiguousarray(x.swapaxes(-2, -3)).swapaxes(-2, -3)
 
 
 EVERY_LAYOUT = LAYOUTS | {"heads_inside": heads_inside}

@@ -11,7 +11,7 @@ from tolerances import assert_bitwise
 import relpos
 from relpos._settings import kernels
 
-H, LQ, LK, D, DV = 4, 5, 7, 6, 3
+H, LQ, D, DV = 4, 5, 6, 3
 HALF, SINGLE, DOUBLE = np.float16, np.float32, np.float64
 
 

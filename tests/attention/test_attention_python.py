@@ -15,7 +15,7 @@ from tolerances import assert_bitwise, assert_close, assert_results_close
 
 import relpos
 
-H, LQ, LK, D, DV = 4, 5, 7, 6, 3
+H, LQ, D, DV = 4, 5, 6, 3
 
 
 def check(*inputs, **options):

@@ -245,14 +245,6 @@ def test_fire_is_a_mask_of_its_bias(name, engine):
 # ---- the same on tensors and on dask arrays ------------------------------------------
 
 
-def leaves_of(torch, arrays, wanted):
-    """Return arrays as tensors, of which those that are wanted require a gradient."""
-    tensors = {n: torch.from_numpy(np.array(x)) for n, x in arrays.items()}
-    for name in wanted:
-        tensors[name].requires_grad_()
-    return tensors
-
-
 @pytest.mark.torch
 @every_operand
 @every_case
@@ -270,7 +262,9 @@ def test_tensors_have_the_same_bits(name, engine, dtype):
     }
     seeds = [torch.from_numpy(x) for x in (call.grad_out, call.grad_lse)]
     for wanted in ([*call.inputs], *([one] for one in call.inputs)):
-        leaves = leaves_of(torch, call.inputs, wanted)
+        leaves = {n: torch.from_numpy(np.array(x)) for n, x in call.inputs.items()}
+        for name in wanted:
+            leaves[name].requires_grad_()
         found = rt.attention(**leaves, **others, return_lse=True, return_weights=True)
         torch.autograd.backward([found.out, found.lse], [seeds[0], seeds[1].float()])
         got = {n: x.detach().numpy() for n, x in found._asdict().items()}

@@ -45,21 +45,17 @@ def test_dense_equals_loops(attention, kind, beyond):
         )
 
 
-def several_labels(rng):
-    return (
-        rng.integers(-1, 5, (2, 5, 6)),
-        rng.integers(-1, 5, (1, 6)).astype("int8"),
-        rng.integers(-1, 5, (5, 6)),
-    )
-
-
 @vectorised
 @pytest.mark.parametrize("source", ["labels", "several", "buckets"])
 def test_dense_equals_loops_for_rows_named_outright(attention, source):
     rng = np.random.default_rng(12)
     q, k, v = qkv(rng, (2,), 2, 5, 6, 4)
     rows = {"labels": rng.integers(-1, 5, (2, 5, 6)), "buckets": rng.integers(0, 5, 9)}
-    rows["several"] = several_labels(rng)
+    rows["several"] = (
+        rng.integers(-1, 5, (2, 5, 6)),
+        rng.integers(-1, 5, (1, 6)).astype("int8"),
+        rng.integers(-1, 5, (5, 6)),
+    )
     called = "labels" if source == "several" else source
     keywords = {"rel_key": normal(rng, 5, 4), "rel_query": normal(rng, 2, 2, 5, 4)}
     keywords |= {"rel_value": normal(rng, 5, 4), "rel_bias": normal(rng, 2, 5)}

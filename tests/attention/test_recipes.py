@@ -19,24 +19,14 @@ both_dtypes = pytest.mark.parametrize("dtype", ["float32", "float64"])
 B, H, D = 2, 3, 4
 
 
-def attend(scores, value):
-    """Softmax over the keys, then the values; scores of -inf hide."""
-    weights = np.exp(scores - scores.max(-1, keepdims=True))
-    return weights / weights.sum(-1, keepdims=True) @ value
-
-
-def scores_of(q, k, score, scale):
-    """scale * (q_i.k_j + score(b, h, i, j)) for every pair."""
-    result = scale * (q @ k.swapaxes(-1, -2))
-    for b, h, i, j in np.ndindex(*result.shape):
-        result[b, h, i, j] += scale * score(b, h, i, j)
-    return result
-
-
 def check(inputs, dtype, score, keywords, scale=D**-0.5, **options):
-    """Compare a call with a recipe's keywords with the scores of its loops."""
+    """Compare a call with softmax of scale * (q_i.k_j + score(b, h, i, j))."""
     query, key, value = inputs
-    want = attend(scores_of(query, key, score, scale), value)
+    scores = scale * (query @ key.swapaxes(-1, -2))
+    for pair in np.ndindex(*scores.shape):
+        scores[pair] += scale * score(*pair)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    want = weights / weights.sum(-1, keepdims=True) @ value
     cast = (x.astype(dtype) for x in inputs)
     assert_close(relpos.attention(*cast, **options, **keywords), want, "forward")
 
@@ -174,16 +164,12 @@ def test_xlnet_uni_needs_a_causal_mask(rng):
         relpos.attention(*qkv(rng, (B,), H, 4, 7, D), **keywords)
 
 
-def segments(rng):
-    """Arguments of xlnet_segments: segment ids make the pairs of two segments."""
-    query_ids, key_ids = rng.integers(0, 3, (B, 1, 4, 1)), rng.integers(0, 3, (1, 7))
-    inputs = normal(rng, B, H, 4, D), normal(rng, 2, H, D), normal(rng, H, D)
-    return (*inputs, query_ids != key_ids)
-
-
 @both_dtypes
 def test_xlnet_segments(rng, dtype):
-    q, g, s, different = segments(rng)
+    """Segment ids make the pairs of two segments."""
+    query_ids, key_ids = rng.integers(0, 3, (B, 1, 4, 1)), rng.integers(0, 3, (1, 7))
+    different = query_ids != key_ids
+    q, g, s = normal(rng, B, H, 4, D), normal(rng, 2, H, D), normal(rng, H, D)
     want = np.zeros((B, H, 4, 7))
     for b, h, i, j in np.ndindex(*want.shape):
         chosen = g[int(different[b, 0, i, j]), h]

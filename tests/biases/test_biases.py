@@ -178,7 +178,8 @@ def test_t5_weights_that_do_not_lie_transposed(rng, buckets, heads):
 @both_dtypes
 @pytest.mark.parametrize("kind", ["log", "power"])
 def test_kerple_bias(rng, dtype, kind):
-    r1, r2 = (np.abs(normal(rng, 4)).astype(dtype) + dtype_of(dtype, 0.1) for _ in "12")
+    least = np.dtype(dtype).type(0.1)
+    r1, r2 = (np.abs(normal(rng, 4)).astype(dtype) + least for _ in range(2))
     for length in (1, 2, 50):
         got = relpos.kerple_bias(r1, r2, length, kind=kind)
         want = oracle.kerple_bias(
@@ -192,10 +193,6 @@ def test_kerple_bias(rng, dtype, kind):
         relpos.kerple_bias(*two, 5, kind=kind)[0],
         relpos.kerple_bias(r1, r2, 5, kind=kind),
     )
-
-
-def dtype_of(dtype, number):
-    return np.dtype(dtype).type(number)
 
 
 def test_kerple_of_power_one_is_alibi():
@@ -336,13 +333,10 @@ def test_sums_over_offsets_are_made_in_float64(rng):
     grad = np.full((1, 199_999), 0.1, np.float32)
     exact = np.float64(np.float32(0.1))
     far = relpos.t5_bias_backward(grad, 32)
-    assert far[15, 0] == np.float32(exact * np.sum(oracle_far_past(99_999)))
+    count = np.sum(relpos.t5_bucket(np.arange(-99_999, 0)) == 15)
+    assert far[15, 0] == np.float32(exact * count)
     slope = relpos.alibi_bias_backward(grad)[0]
     assert slope == np.float32(-exact * (99_999 * 100_000))
-
-
-def oracle_far_past(reach):
-    return relpos.t5_bucket(np.arange(-reach, 0)) == 15
 
 
 # ---- the definitions ----------------------------------------------------------------

@@ -45,3 +45,10 @@ LAYOUTS = {f.__name__: f for f in (transposed, negative, spaced, unaligned, swap
 def repeated(x):
     """The first row in every row, with stride 0."""
     return np.broadcast_to(x[..., :1, :], x.shape)
+
+
+def heads_inside(x):
+    """Heads between length and columns in memory, as a (B, L, H, D) array has them."""
+    if x.ndim < 3:
+        return x.copy()
+    return np.ascontiguousarray(x.swapaxes(-2, -3)).swapaxes(-2, -3)
