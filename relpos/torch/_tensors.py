@@ -188,17 +188,17 @@ def check_devices(tensors: Mapping[str, object]) -> None:
 
     A number of the CPU goes with tensors of any device, as in torch.
     """
-    first: tuple[str, torch.Tensor] | None = None
-    for name, tensor in tensors.items():
-        if not isinstance(tensor, torch.Tensor):
-            continue
-        if not tensor.dim() and tensor.device.type == "cpu":
-            continue
-        first = first or (name, tensor)
-        if tensor.device != first[1].device:
+    devices = {
+        name: x.device
+        for name, x in tensors.items()
+        if isinstance(x, torch.Tensor) and (x.dim() or x.device.type != "cpu")
+    }
+    for name, device in devices.items():
+        first, wanted = next(iter(devices.items()))
+        if device != wanted:
             raise TypeError(
-                f"{name}: got a tensor on device {str(tensor.device)!r}; expected one "
-                f"on {str(first[1].device)!r}, as {first[0]}"
+                f"{name}: got a tensor on device {str(device)!r}; expected one on "
+                f"{str(wanted)!r}, as {first}"
             )
 
 
@@ -213,15 +213,9 @@ def tensor_of(array: Array, dtype: torch.dtype | None = None) -> torch.Tensor:
 
 def result_dtype(tensors: Iterable[object]) -> torch.dtype:
     """Return the dtype of a result outside of autocast, float32 if none is floating."""
-    common: torch.dtype | None = None
-    for tensor in tensors:
-        if isinstance(tensor, torch.Tensor) and tensor.dtype.is_floating_point:
-            dtype = tensor.dtype
-            if common is None:
-                common = dtype
-            elif common is not dtype:
-                common = torch.promote_types(common, dtype)
-    return torch.float32 if common is None else common
+    given = [x.dtype for x in tensors if isinstance(x, torch.Tensor)]
+    dtypes = [dtype for dtype in given if dtype.is_floating_point]
+    return functools.reduce(torch.promote_types, dtypes or [torch.float32])
 
 
 def attention_dtype(tokens: Iterable[torch.Tensor], wide: bool) -> torch.dtype:
