@@ -16,10 +16,13 @@ import torch
 from torch import Tensor
 
 from relpos._attention.attention import DEFAULTS
+from relpos._attention.edges import GRAPH
+from relpos._attention.fire_network import NAMES
 from relpos.torch import _engine
 from relpos.torch._engine import TYPED, Setting, shown
 from relpos.torch._functions import (
     AXES,
+    Gradients,
     Reverse,
     no_double_backward,
     no_forward_mode,
@@ -37,7 +40,8 @@ from relpos.torch._tracing import (
 )
 
 #: The rest of a call in the operators' order: of `relpos.attention`, FIRE, the window.
-_CALL = {
+_FIRE = {"signed": "bool", "eps": "float", "c": "float?", "threshold": "float?"}
+_KINDS = {
     "dropout_p": "float",
     "is_causal": "bool",
     "scale": "float?",
@@ -49,10 +53,13 @@ _CALL = {
     "beyond": "str",
     "return_weights": "bool",
     "num_threads": "int?",
+    **_FIRE,
+    "left": "SymInt?",
+    "right": "SymInt?",
+    "is_fire": "bool",
+    "is_graph": "bool",
 }
-_FIRE = {"signed": "bool", "eps": "float", "c": "float?", "threshold": "float?"}
-_FLAGS = {"left": "SymInt?", "right": "SymInt?", "is_fire": "bool", "is_graph": "bool"}
-_REST = ", ".join(f"{kind} {n}" for n, kind in {**_CALL, **_FIRE, **_FLAGS}.items())
+_REST = ", ".join(f"{kind} {name}" for name, kind in _KINDS.items())
 
 #: The form of both operators, raised where the arguments of the backward change. torch
 #: keeps compiled programs on disk and finds them by the call of the forward alone: a
@@ -147,7 +154,7 @@ class Attend(Reverse):
                 return None, *made
 
         def call(given: Sequence[Any]) -> Any:
-            return apply(AttendBackward, ctx.setting, wanted, *given, *saved)
+            return apply(Gradients, ctx.setting, wanted, *given, *saved)
 
         return None, *_gradients(call, wanted, grads)
 
@@ -161,59 +168,31 @@ class Attend(Reverse):
         return found, 0
 
 
-class AttendBackward(Reverse):
-    """Gradients of the tensors that are wanted: a function that has none itself."""
-
-    @staticmethod
-    def forward(setting: Setting, wanted: Any, *tensors: Any) -> _Tensors:
-        return _engine.backward(setting, wanted, tensors[:3], tensors[3:6], tensors[6:])
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.called = _NAME
-
-    @staticmethod
-    def vmap(
-        info: Any, in_dims: Any, setting: Setting, wanted: Any, *tensors: Any
-    ) -> Any:
-        found = over_items(
-            lambda given: AttendBackward.apply(setting, wanted, *given),
-            *(setting.names, tensors, in_dims[2:], info.batch_size, wanted),
-        )
-        return found, 0
-
-
 # ---- operators -----------------------------------------------------------------------
 
 
 def _rest(setting: Setting) -> list[Any]:
-    values = DEFAULTS | setting.values
-    left, right = values["window"] or (None, None)
-    if setting.graph:
+    more = setting.more or {}
+    if more.get("edges") is not None:
         raise TypeError(
             "edges: got a scipy.sparse matrix while compiling; expected a tensor"
         )
-    fire = setting.fire or {"signed": False, "eps": 0.0}
-    return [
-        *(values[name] for name in _CALL),
-        *(fire.get(name) for name in _FIRE),
-        *(left, right, setting.fire is not None, setting.graph is not None),
-    ]
+    given = {"signed": False, "eps": 0.0} | DEFAULTS | setting.values | more
+    given["left"], given["right"] = given["window"] or (None, None)
+    given["is_fire"], given["is_graph"] = "signed" in more, "edges" in more
+    return [given.get(name) for name in _KINDS]
 
 
 def _setting(names: str, rest: Sequence[Any]) -> Setting:
-    count = len(_CALL) + len(_FIRE)
-    values = dict(zip(_CALL, rest, strict=False))
-    left, right, is_fire, is_graph = rest[count:]
-    present = {name: x for name, x in values.items() if x is not None}
-    present["window"] = left, right
-    fire = dict(zip(_FIRE, rest[len(_CALL) : count], strict=True))
-    return Setting(
-        (*names.partition(";")[0].split(","),),
-        present,
-        fire if is_fire else None,
-        {} if is_graph else None,
-    )
+    given = dict(zip(_KINDS, rest, strict=True))
+    fire = {name: given.pop(name) for name in _FIRE}
+    window = given.pop("left"), given.pop("right")
+    more = dict.fromkeys(GRAPH) if given.pop("is_graph") else None
+    if given.pop("is_fire"):
+        more = dict.fromkeys(NAMES) | fire
+    values = {name: x for name, x in given.items() if x is not None}
+    values["window"] = window
+    return Setting((*names.partition(";")[0].split(","),), values, more)
 
 
 def _forward(operands: Sequence[Tensor], names: str, *rest: Any) -> tuple[Tensor, ...]:
@@ -298,16 +277,16 @@ def _backward_over_items(
     info: Any, in_dims: Any, wanted: Sequence[bool], *args: Any
 ) -> Any:
     count = _OTHERS
-    rows, operands, names, *rest = args[:count], *args[count:]
-    dims = [*in_dims[1 : 1 + count], *in_dims[1 + count]]
-    tensors = [*rows, *operands]
-    found = over_items(
-        lambda given: _attention_backward(
+    others, operands, names, *rest = args[:count], *args[count:]
+
+    def call(wanted: Sequence[bool], *given: Any) -> list[Tensor]:
+        return _attention_backward(
             wanted, *given[:count], [*given[count:]], names, *rest
-        ),
-        *(_setting(names, rest).names, tensors, dims, info.batch_size, wanted),
-    )
-    return found, 0
+        )
+
+    dims = None, *in_dims[1 : 1 + count], *in_dims[1 + count]
+    setting = _setting(names, rest)
+    return setting.vmap_backward(call, info, dims, wanted, *others, *operands)
 
 
 # ---- derivatives -----------------------------------------------------------------

@@ -11,7 +11,7 @@ from torch import Tensor
 from relpos._attention import fire_network
 from relpos._attention.attention import DEFAULTS, read_by
 from relpos._attention.edges import GRAPH
-from relpos._attention.operands import LABELS, OPERANDS
+from relpos._attention.operands import LABELS, MOST_LABELS, OPERANDS
 from relpos._checks import as_flag, as_int, as_integers, kind_of
 from relpos._settings import kernels
 from relpos.torch._attend import Attend, attend
@@ -28,13 +28,11 @@ if TYPE_CHECKING:
 
 __all__ = ["AttentionOutput", "attention"]
 
-_REQUIRED = ("query", "key", "value")
 #: Arguments that may be tensors, and those that may be nothing else.
 _TENSORS = {*OPERANDS, *fire_network.NAMES, *GRAPH, "buckets"}
 _COUNTS = {"query_offset", "key_lengths"}
 _ONLY_TENSORS = _TENSORS - _COUNTS
 _INTEGERS = (int, np.integer, torch.SymInt)
-_MOST = len(LABELS)
 _SEEDS = 2**63 - 1
 
 
@@ -225,23 +223,24 @@ def compute(
     given: dict[str, Any],
     return_lse: bool = False,
     rng: object = None,
-    fire: dict[str, Any] | None = None,
-    graph: dict[str, Any] | None = None,
+    more: dict[str, Any] | None = None,
 ) -> Tensor | AttentionOutput:
     """Compute a call from its arguments by name, those of FIRE or a graph included.
 
-    `fire` and `graph` are the fields of `Setting`.
+    `more` is the field of `Setting`.
     """
     tensors: dict[str, Tensor] = {}
     values: dict[str, Any] = {}
     for name, value in given.items():
-        if value is DEFAULTS.get(name) and name not in _REQUIRED:
+        if value is DEFAULTS.get(name):
             continue
         if type(value) is float and value == DEFAULTS.get(name):
             continue  # each module has a 0.0 of its own
         if isinstance(value, Tensor) and name in _TENSORS:
             tensors[name] = value
-        elif name == "labels" and type(value) is tuple and 0 < len(value) <= _MOST:
+        elif (
+            name == "labels" and type(value) is tuple and 0 < len(value) <= MOST_LABELS
+        ):
             tensors |= dict(zip(LABELS, map(_as_labels, value), strict=False))
         elif isinstance(value, Tensor) or name in _ONLY_TENSORS:
             wanted = "a tensor" if name in _ONLY_TENSORS else "no tensor"
@@ -259,9 +258,9 @@ def compute(
         if values.get("dropout_p"):
             tensors["rng"] = seed
     wide = any(x.dtype is torch.float64 for n, x in tensors.items() if n in TYPED)
-    tokens = [tensors[name] for name in ("query", "key", "value") if name in tensors]
+    tokens = [tensors[name] for name in ("query", "key", "value")]
     dtype = attention_dtype(tokens, wide)
-    setting = Setting((*tensors,), values, fire, graph, with_lse, dtype=dtype)
+    setting = Setting((*tensors,), values, more, with_lse, dtype=dtype)
     try:
         out, lse, *weights = attend(setting, [*tensors.values()])
     except BaseException:

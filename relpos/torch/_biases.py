@@ -13,7 +13,7 @@ import relpos
 from relpos._attention.fire_network import NAMES
 from relpos._checks import POSITION_LIMIT, as_int
 from relpos._twins import TENSORS, twin
-from relpos.torch._functions import TensorFunction, gradients_of
+from relpos.torch._functions import TensorFunction
 from relpos.torch._tensors import check_float_dtype, in_tensor_words
 from relpos.torch._tracing import constant_result
 
@@ -59,7 +59,7 @@ _ALIBI = TensorFunction(
     "Tensor slopes, SymInt length",
     lambda slopes, length: relpos.alibi_bias(slopes, length),
     lambda slopes, length: (*slopes.shape, 2 * length - 1),
-    lambda grad, *_, **values: {"slopes": relpos.alibi_bias_backward(grad)},
+    lambda grad, *_, **values: relpos.alibi_bias_backward(grad),
     gradients="slopes",
     leads={"slopes": 1},
 )
@@ -103,7 +103,7 @@ _KERPLE = TensorFunction(
     "Tensor r1, Tensor r2, SymInt length, str kind",
     relpos.kerple_bias,
     lambda r1, length, **_: (*r1.shape, 2 * length - 1),
-    gradients_of(relpos.kerple_bias_backward, "length"),
+    lambda grad, _, length, **values: relpos.kerple_bias_backward(grad, **values),
     gradients="r1 r2",
     leads={"r1": 1, "r2": 0},
 )
@@ -136,6 +136,12 @@ def kerple_bias(r1: Tensor, r2: Tensor, length: int, *, kind: str = "log") -> Te
     return _KERPLE(**locals())
 
 
+def _fire_back(
+    grad: Any, _: list[str], query_length: int, key_length: int | None, **values: Any
+) -> Any:
+    return relpos.fire_bias_backward(grad, **values)
+
+
 def _fire_shape(
     w2: Tensor, query_length: int, key_length: int | None, **_: Any
 ) -> tuple[int, ...]:
@@ -149,7 +155,7 @@ _FIRE = TensorFunction(
     "float eps",
     relpos.fire_bias,
     _fire_shape,
-    gradients_of(relpos.fire_bias_backward, "query_length", "key_length"),
+    _fire_back,
     gradients=" ".join(NAMES),
 )
 
@@ -197,11 +203,8 @@ def fire_bias(
     return _FIRE(**locals())
 
 
-def _t5_back(
-    grad: Any, wanted: list[str], weight: Any, length: int, **values: Any
-) -> dict[str, Any]:
-    values["num_buckets"] = len(weight)
-    return {"weight": relpos.t5_bias_backward(grad, **values)}
+def _t5_back(grad: Any, _: list[str], weight: Any, length: int, **values: Any) -> Any:
+    return relpos.t5_bias_backward(grad, **values | {"num_buckets": len(weight)})
 
 
 _T5 = TensorFunction(

@@ -13,7 +13,7 @@ from torch import Tensor
 import relpos
 from relpos._checks import as_real
 from relpos._twins import TENSORS, twin
-from relpos.torch._functions import TensorFunction, counted, gradients_of
+from relpos.torch._functions import TensorFunction, counted
 from relpos.torch._tensors import check_float_dtype, in_tensor_words
 from relpos.torch._tracing import constant_result
 
@@ -80,10 +80,8 @@ def sinusoidal(
     return _SINUSOIDAL(**locals())
 
 
-def _learned_back(
-    grad: Any, wanted: list[str], table: Any, positions: Any
-) -> dict[str, Any]:
-    return {"table": relpos.learned_backward(grad, positions, table.shape[-2])}
+def _learned_back(grad: Any, _: list[str], table: Any, positions: Any) -> Any:
+    return relpos.learned_backward(grad, positions, table.shape[-2])
 
 
 _LEARNED = TensorFunction(
@@ -133,7 +131,7 @@ _CONV = TensorFunction(
     "bool is_causal",
     relpos.conv_encoding,
     lambda x, **_: x.shape,
-    gradients_of(relpos.conv_encoding_backward),
+    lambda grad, _, **values: relpos.conv_encoding_backward(grad, **values),
     gradients="x weight bias",
     leads={"x": 2, "mask": 1},
     linear="x",
@@ -180,8 +178,8 @@ def conv_encoding(
 def _rotate_back(grad: Any, wanted: list[str], **values: Any) -> Any:
     if wanted == ["x"]:  # the gradients of angles take more than the inverse rotation
         values |= {"x": grad, "inverse": not values["inverse"]}
-        return {"x": relpos.apply_rotary(**values)}
-    return relpos.apply_rotary_backward(grad, **values)._asdict()
+        return relpos.apply_rotary(**values)
+    return relpos.apply_rotary_backward(grad, **values)
 
 
 _ROTARY = TensorFunction(

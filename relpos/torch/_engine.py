@@ -10,20 +10,20 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
 from relpos._attention import functional
 from relpos._attention.attention import DEFAULTS
-from relpos._attention.edges import GRAPH
 from relpos._attention.fire_network import NAMES
 from relpos._attention.operands import OPERANDS, READ_SHORT, TABLES, Call
 from relpos._attention.problem import fold_rows
 from relpos._checks import quiet
 from relpos._core import bfloat16, read_tensors
 from relpos._settings import kernels
+from relpos.torch._functions import over_items
 from relpos.torch._tensors import array_of, in_tensor_words, tensor_of
 
 #: Results of `functional.forward`, in the order of the tensors of `forward`.
@@ -44,13 +44,31 @@ class Setting:
 
     names: tuple[str, ...]
     values: dict[str, Any]  # of the other arguments of `relpos.attention`
-    fire: dict[str, Any] | None = None  # signed, eps and FIRE's numbers
-    graph: dict[str, Any] | None = None  # parts of a graph that are not tensors
+    more: dict[str, Any] | None = None  # of those of FIRE, or of a graph
     lse: bool = True  # is asked for
     kept: bool = True  # results, for a backward
     looks: bool = False  # at the numbers of the mask, which are those of its caller
     dtype: torch.dtype = torch.float32  # of the result, once it is rounded
     made: tuple[Any, ...] | None = None  # results that C made already
+
+    name: ClassVar[str] = "attention"
+
+    # ---- what `Gradients` asks of a function -----------------------------------------
+
+    def run_backward(
+        self, wanted: Sequence[bool], *tensors: Any
+    ) -> tuple[torch.Tensor, ...]:
+        return backward(self, wanted, tensors[:3], tensors[3:6], tensors[6:])
+
+    def vmap_backward(
+        self, call: Any, info: Any, in_dims: Any, wanted: Sequence[bool], *tensors: Any
+    ) -> Any:
+        """Return the gradients by a `call` for all items, and where their axis is."""
+        found = over_items(
+            lambda given: call(wanted, *given),
+            *(self.names, tensors, in_dims[1:], info.batch_size, wanted),
+        )
+        return found, 0
 
 
 def _named(setting: Setting, tensors: Sequence[torch.Tensor]) -> dict[str, Any]:
@@ -127,7 +145,7 @@ def _forward_directly(
     setting: Setting, tensors: Sequence[torch.Tensor]
 ) -> tuple[Any, ...] | None:
     """Return the results of a call that is read in C, None of another one."""
-    if setting.fire is not None or setting.graph is not None:
+    if setting.more is not None:
         return None
     given = {**setting.values, **dict(zip(setting.names, tensors, strict=True))}
     given["return_lse"] = setting.lse
@@ -153,7 +171,7 @@ def backward_directly(
     `saved` are out, row_max and row_sum, and the tensors of the call, whose order of
     axes in memory gradients have if `follows`; those of an operator are contiguous.
     """
-    if setting.fire is not None or setting.graph is not None:
+    if setting.more is not None:
         return None
     if saved[0].dim() > 2 and saved[0].shape[-3] == 0:  # no head writes the keys' zeros
         return None
@@ -190,10 +208,7 @@ def _fold_tables(
 
 def _call(setting: Setting, tensors: Sequence[torch.Tensor]) -> Call:
     """Return the call as relpos takes it."""
-    call: Call = DEFAULTS | setting.values
-    for names, given in ((NAMES, setting.fire), (GRAPH, setting.graph)):
-        if given is not None:
-            call |= dict.fromkeys(names) | given
+    call: Call = DEFAULTS | setting.values | (setting.more or {})
     call |= read_tensors(setting.names, tensors, _array_of)
     if call["num_threads"] is None:
         call["num_threads"] = torch.get_num_threads()

@@ -57,8 +57,9 @@ class TensorFunction:
     shape : callable
         Called with tensors and settings, all by name; returns the result's shape.
     backward : callable, optional
-        Called with the result's gradient, and what `forward` was; returns gradients by
-        operand.
+        Called with the result's gradient, the names of the operands whose gradients are
+        wanted, and what `forward` was; returns a named tuple that has these, or the one
+        gradient that there is.
     dtype : torch.dtype, optional
         Of the result, under autocast as well. Default: a setting of this name, or the
         dtype of `short`, or to which the operands that have gradients promote.
@@ -78,7 +79,7 @@ class TensorFunction:
         arguments: str,
         forward: Callable[..., Array],
         shape: Callable[..., Sequence[int]],
-        backward: Callable[..., Mapping[str, Any]] | None = None,
+        backward: Callable[..., Any] | None = None,
         *,
         gradients: str = "",
         dtype: torch.dtype | None = None,
@@ -168,7 +169,9 @@ class TensorFunction:
         arrays = self._arrays(values)
         with threads(torch.get_num_threads()):
             found = self.backward(array_of("grad_out", grad), names, **arrays)
-        return [tensor_of(found[n], values[n].dtype).contiguous() for n in names]
+        is_one = not isinstance(found, tuple)
+        by_name = dict.fromkeys(names, found) if is_one else found._asdict()
+        return [tensor_of(by_name[n], values[n].dtype).contiguous() for n in names]
 
     def like_backward(
         self, wanted: Sequence[bool], grad: Tensor, *args: Any
@@ -227,7 +230,7 @@ class TensorFunction:
             library, self._op_run, mutates_args=(), schema=f"({arguments}) -> Tensor"
         )
         self._op.register_fake(self.like)
-        self._op.register_vmap(self._op_batch)
+        self._op.register_vmap(partial(self.vmap, self._op))
         if self.backward is None:
             return
         self._backward_op = torch.library.custom_op(
@@ -237,7 +240,7 @@ class TensorFunction:
             schema=f"(bool[] wanted, Tensor grad_out, {arguments}) -> Tensor[]",
         )
         self._backward_op.register_fake(self.like_backward)
-        self._backward_op.register_vmap(self._op_batch_back)
+        self._backward_op.register_vmap(partial(self.vmap_backward, self._backward_op))
         self._backward_op.register_autograd(self._op_refuse)
         self._op.register_autograd(self._op_gradients, setup_context=self._op_context)
 
@@ -256,15 +259,21 @@ class TensorFunction:
     def _op_refuse(self, ctx: Any, *grads: Any) -> NoReturn:
         raise no_double_backward(self.name)
 
-    def _op_batch(self, info: Any, in_dims: Any, *args: Any) -> Any:
-        (found,) = self.over_items(info, in_dims, args, lambda *a: [self._op(*a)])
+    # ---- vmap -----------------------------------------------------------------------
+
+    def vmap(self, call: Any, info: Any, in_dims: Any, *args: Any) -> Any:
+        """Return the result of a `call` for all items, and where their axis is."""
+        (found,) = self._over_items(info, in_dims, args, lambda *a: [call(*a)])
         return found, 0
 
-    def _op_batch_back(self, info: Any, in_dims: Any, wanted: Any, *args: Any) -> Any:
-        call = partial(self._backward_op, wanted)
-        return self.over_items(info, in_dims[1:], args, call, wanted), 0
+    def vmap_backward(
+        self, call: Any, info: Any, in_dims: Any, wanted: Any, *args: Any
+    ) -> Any:
+        """Return the gradients by a `call` for all items, and where their axis is."""
+        call = partial(call, wanted)
+        return self._over_items(info, in_dims[1:], args, call, wanted), 0
 
-    def over_items(
+    def _over_items(
         self,
         info: Any,
         in_dims: Any,
@@ -332,43 +341,24 @@ class Apply(Reverse):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, function: TensorFunction, *args: Any) -> Any:
-        def call(*items: Any) -> list[Tensor]:
-            return [apply(Apply, function, *items)]
-
-        (found,) = function.over_items(info, in_dims[1:], args, call)
-        return found, 0
+        return function.vmap(partial(apply, Apply, function), info, in_dims[1:], *args)
 
 
 class Gradients(Reverse):
-    """The backward of a `TensorFunction`, which has no derivative of its own."""
+    """The backward of a `TensorFunction`, or of attention: it has no derivative."""
 
     @staticmethod
-    def forward(function: TensorFunction, wanted: Any, grad: Any, *args: Any) -> Any:
-        return tuple(function.run_backward(wanted, grad, *args))
+    def forward(function: Any, wanted: Any, *args: Any) -> _Tensors:
+        return tuple(function.run_backward(wanted, *args))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         ctx.called = inputs[0].name
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, function: Any, wanted: Any, *args: Any) -> Any:
-        call = partial(apply, Gradients, function, wanted)
-        return function.over_items(info, in_dims[2:], args, call, wanted), 0
-
-
-def gradients_of(
-    backward: Callable[..., Any], *without: str
-) -> Callable[..., Mapping[str, Any]]:
-    """Return a backward of relpos, whose gradients have names, for a `TensorFunction`.
-
-    It has the arguments of the function, `without` some settings.
-    """
-
-    def named(grad: Array, wanted: list[str], **values: Any) -> Any:
-        given = {name: x for name, x in values.items() if name not in without}
-        return backward(grad, **given)._asdict()
-
-    return named
+    def vmap(info: Any, in_dims: Any, function: Any, *args: Any) -> Any:
+        call = partial(apply, Gradients, function)
+        return function.vmap_backward(call, info, in_dims[1:], *args)
 
 
 def counted(positions: Any, like: Tensor | None = None) -> Tensor:

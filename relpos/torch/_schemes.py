@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 import relpos
+from relpos._attention.edges import GRAPH
+from relpos._attention.fire_network import NAMES
 from relpos._attention.functional import check_parts
 from relpos._attention.schemes import (
     MUSIC,
@@ -337,7 +339,7 @@ def fire_attention(
     for name, number in (("c", c), ("threshold", threshold)):
         (given if isinstance(number, Tensor) else fire)[name] = number
     fire = {name: own_setting(name, x) for name, x in fire.items()}
-    return compute(given, return_lse, rng, fire=fire)
+    return compute(given, return_lse, rng, dict.fromkeys(NAMES) | fire)
 
 
 @overload
@@ -422,10 +424,10 @@ def graph_attention(
     """
     given = {**locals()}
     given["edge_labels"] = given.pop("labels")
-    graph = {}
+    graph = dict.fromkeys(GRAPH)
     if module_of(edges, "scipy.sparse"):
         graph["edges"] = given.pop("edges").copy()
-    return compute(given, given.pop("return_lse"), graph=graph)
+    return compute(given, given.pop("return_lse"), more=graph)
 
 
 @twin(relpos.merge_attention, TENSORS)
