@@ -260,7 +260,10 @@ class KerpleGradients(NamedTuple):
     r2: Array
 
 
-def _parameters(r1: object, r2: object, kind: object) -> tuple[Array, Array, str]:
+def _parameters(
+    r1: object, r2: object, kind: object
+) -> tuple[Array, Array, np.dtype[Any], str]:
+    """Return r1 and r2 by `exact`, the dtype of results, and the kind."""
     first, second = as_parameter("r1", r1), as_parameter("r2", r2)
     fits, wanted = first.shape == second.shape, f"{first.shape}, that of r1"
     check_shape("r2", second, fits, wanted)
@@ -270,7 +273,8 @@ def _parameters(r1: object, r2: object, kind: object) -> tuple[Array, Array, str
     if wrong.size:
         wanted = "0 or more" if chosen == "log" else "more than 0"
         raise ValueError(f"r2: got {wrong[0]} for kind={chosen!r}; expected {wanted}")
-    return first, second, chosen
+    dtype = common_dtype(first, second).newbyteorder("=")
+    return exact(first), exact(second), dtype, chosen
 
 
 @quiet
@@ -317,12 +321,10 @@ def kerple_bias(
     >>> relpos.kerple_bias([1.0], [0.5], 3, kind="power").round(2)
     array([[-1.41, -1.  ,  0.  , -1.  , -1.41]])
     """
-    first, second, chosen = _parameters(r1, r2, kind)
-    distance = np.abs(offsets(length, *first.shape)).astype(np.float64)
-    shape = _shape_of(distance, exact(second), chosen)
+    a, b, dtype, chosen = _parameters(r1, r2, kind)
+    distance = np.abs(offsets(length, *a.shape[:-1])).astype(np.float64)
     # an infinite shape too
-    fall = np.where(exact(first) == 0, 0.0, exact(first) * shape)
-    dtype = common_dtype(first, second).newbyteorder("=")
+    fall = np.where(a == 0, 0.0, a * _shape_of(distance, b, chosen))
     return rounded(0.0 - fall, dtype)  # -fall would have a -0.0
 
 
@@ -373,15 +375,14 @@ def kerple_bias_backward(
     (array([-2.]), array([0.]))
     """
     grad, offset = as_grad_bias(grad_bias)
-    first, second, chosen = _parameters(r1, r2, kind)
-    if grad.shape[:-1] != first.shape:
+    a, b, dtype, chosen = _parameters(r1, r2, kind)
+    heads = a.shape[:-1]
+    if grad.shape[:-1] != heads:
         raise ValueError(
-            f"grad_bias: shape {grad.shape} does not match r1 of shape {first.shape}; "
-            f"expected ({', '.join(map(str, first.shape))}, 2 * length - 1)"
+            f"grad_bias: shape {grad.shape} does not match r1 of shape {heads}; "
+            f"expected ({', '.join(map(str, heads))}, 2 * length - 1)"
         )
-    dtype = common_dtype(first, second).newbyteorder("=")
     grad = grad.astype(np.float64)
-    a, b = exact(first), exact(second)
     distance = np.abs(offset).astype(np.float64)
     # forward: bias = -r1 * shape(|r|, r2)
     shape = np.where(grad == 0, 0.0, _shape_of(distance, b, chosen))  # it may be inf
