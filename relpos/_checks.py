@@ -367,9 +367,7 @@ def rounded(array: Array, dtype: np.dtype[Any]) -> Array:
 
     NumPy rounds none to the bfloat16 of tensors, of which torch knows.
     """
-    if array.dtype == dtype and array.flags.c_contiguous:
-        return array
-    if dtype == bfloat16:
+    if dtype == bfloat16 or (array.dtype == dtype and array.flags.c_contiguous):
         return array
     with np.errstate(all="ignore"):
         return array.astype(dtype, order="C")

@@ -324,22 +324,20 @@ class KVCache:
 
         Rows that a call cropped come back if it raises: it does not write over them.
         """
+        kept = rows if self._buffers is None else self._buffers
+        size = kept[0].shape[-2]
         if self._buffers is None:
             size = max(self._room, needed)
             for new in rows:
                 shape = (*new.shape[:-2], size, new.shape[-1])
                 check_bytes("capacity", shape, new.dtype)
-            return tuple(_copy_rows(new[..., :0, :], size) for new in rows)
-        size = self._buffers[0].shape[-2]
-        if needed > size:
+        elif needed > size:
             size = max(2 * size, needed)
-        elif _may_write(self._buffers[0]) and (
+        elif _may_write(kept[0]) and (
             not self._cropped_in or self._cropped_in != call_number()
         ):
-            return self._buffers
-        return tuple(
-            _copy_rows(buffer[..., : len(self), :], size) for buffer in self._buffers
-        )
+            return kept
+        return tuple(_copy_rows(x[..., : len(self), :], size) for x in kept)
 
 
 def _rows_of(name: str, value: Any) -> int:

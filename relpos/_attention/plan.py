@@ -247,8 +247,9 @@ def plan(
 
 
 def _plan(s: Sizes) -> Plan:
-    heads, size, tables = s.B * s.H, s.dtype.itemsize, len(s.tables)
-    vectors = s.Lq * s.Lk * s.columns * size
+    heads, size = s.B * s.H, s.dtype.itemsize
+    width = s.columns * size if s.tables else 0  # bytes of a vector
+    vectors = s.Lq * s.Lk * width
     met = sum(s.met(name, 1024) for name in s.tables)
     met_back = sum(_PRODUCTS[name] * s.met(name, 256) for name in s.tables)
     flops = heads * (4 * s.pairs * s.D + 2 * met * s.columns)
@@ -263,9 +264,9 @@ def _plan(s: Sizes) -> Plan:
         inputs=heads * (s.Lq + 2 * s.Lk) * s.D * size + arguments,
         output=heads * s.Lq * s.D * size,
         increase=s.Lk / heads,
-        pair_vectors=vectors if tables else 0,
-        pair_vectors_per_head=s.H * vectors if tables else 0,
-        table=s.H * s.R * s.columns * size if tables else 0,
+        pair_vectors=vectors,
+        pair_vectors_per_head=s.H * vectors,
+        table=s.H * s.R * width,
         backward=Formulation("relpos, backward", _held(s, True), flops_back),
     )
 
