@@ -335,9 +335,9 @@ Arguments: TypeAlias = tuple[
 ]
 
 
-def read(given: Call, enable_gqa: object, is_part: bool = False) -> Arguments:
+def read(given: Call, is_part: bool = False) -> Arguments:
     """Check the kinds and the shapes of all arrays; absent ones drop out."""
-    groups = as_flag("enable_gqa", enable_gqa)
+    groups = as_flag("enable_gqa", given.get("enable_gqa", False))
     if isinstance(given.get("labels"), tuple):
         given = given | {"labels": None} | _several(given["labels"])
     inputs, lengths, batch, computed, out, copied, wrong = read_operands(

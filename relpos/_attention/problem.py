@@ -103,9 +103,8 @@ class Problem(NamedTuple):
 def prepare(call: Call, part: Part | None = None) -> Problem:
     """Check the arguments of a call and build the operands of the kernel."""
     fire = fire_network.as_fire(call) if "w1" in call else None
-    inputs, sizes, batch, dtype, out_dtype, copied = read(
-        call, call["enable_gqa"], part is not None
-    )
+    is_part = part is not None
+    inputs, sizes, batch, dtype, out_dtype, copied = read(call, is_part)
     rule = as_choice("beyond", call["beyond"], _BEYOND)
     graph: dict[str, Array] = {}
     tables = {name: inputs[name] for name in TABLES if name in inputs}

@@ -356,7 +356,7 @@ def _by_kernel(kernel: str, given: Call, row_0: int | None, *extra: int) -> Arra
     """
     inputs = {name: given[name] for name in _INPUTS if name in given}
     call = {**inputs, "value": inputs["key"], "query_offset": given["query_offset"]}
-    arrays, sizes, _, dtype, out_dtype, _ = read(call, enable_gqa=False)
+    arrays, sizes, _, dtype, out_dtype, _ = read(call)
     table, minimum = {"rel_key": inputs["rel_key"]}, given.get("min_relative_position")
     first = place_tables(table, minimum, None, "zero").vectors.start
     check_items(arrays, ["rel_key"], sizes)

@@ -129,7 +129,7 @@ def test_the_kernels_refuse_another_length(name):
 def test_what_is_read_is_what_was_given():
     given = dict.fromkeys(OPERANDS) | operands(False)
     given = {name: given[name] for name in OPERANDS} | {"attn_mask": np.ones(6, "f2")}
-    inputs, sizes, batch, dtype, out_dtype, copied = read(given, False)
+    inputs, sizes, batch, dtype, out_dtype, copied = read(given)
     present = [name for name in OPERANDS if given[name] is not None]
     assert [*inputs] == present and copied == ["attn_mask"]
     for name in ("query", "rel_bias", "attn_mask"):
