@@ -18,7 +18,6 @@ class Case(NamedTuple):
     """A model's class, its settings, and how it is called."""
 
     model: Any
-    config: Any
     settings: dict[str, Any]
     call: Callable[..., Any]
     shapes: tuple[tuple[int, ...], ...] = ((BATCH, LENGTH, WIDTH),)
@@ -27,7 +26,7 @@ class Case(NamedTuple):
 
 def build(case: Case, attn_implementation: str, **more: Any) -> Any:
     """The model in evaluation mode, with random weights: logits are of order 1."""
-    config = case.config(**{**case.settings, **more})
+    config = case.model.config_class(**{**case.settings, **more})
     config._attn_implementation = attn_implementation
     model = case.model(config).eval()
     draw = torch.Generator().manual_seed(0)
@@ -144,60 +143,38 @@ SPEECH = {
     "num_conv_pos_embedding_groups": 2,
 }
 MEL = ((BATCH, 60, 16),)
+TEXTS = ((BATCH, LENGTH, WIDTH), (BATCH, 7, WIDTH))
 
 CASES = {
-    "t5": Case(
-        transformers.T5Model,
-        transformers.T5Config,
-        T5,
-        both,
-        ((BATCH, LENGTH, WIDTH), (BATCH, 7, WIDTH)),
-    ),
-    "mt5": Case(
-        transformers.MT5Model,
-        transformers.MT5Config,
-        T5,
-        both,
-        ((BATCH, LENGTH, WIDTH), (BATCH, 7, WIDTH)),
-    ),
-    "llama": Case(
-        transformers.LlamaModel,
-        transformers.LlamaConfig,
-        TEXT,
-        decoder,
-        in_float64=False,
-    ),
+    "t5": Case(transformers.T5Model, T5, both, TEXTS),
+    "mt5": Case(transformers.MT5Model, T5, both, TEXTS),
+    "llama": Case(transformers.LlamaModel, TEXT, decoder, in_float64=False),
     "gpt-oss": Case(
         transformers.GptOssModel,
-        transformers.GptOssConfig,
         {**GEMMA, "num_local_experts": 2, "num_experts_per_tok": 1},
         decoder,
         in_float64=False,
     ),
     "gemma2": Case(
         transformers.Gemma2Model,
-        transformers.Gemma2Config,
         {**GEMMA, "attn_logit_softcapping": 2.0, "query_pre_attn_scalar": 4},
         decoder,
         in_float64=False,
     ),
     "gemma3": Case(
         transformers.Gemma3TextModel,
-        transformers.Gemma3TextConfig,
         {**GEMMA, "query_pre_attn_scalar": 4},
         decoder,
         in_float64=False,
     ),
     "gemma4": Case(
         transformers.Gemma4TextModel,
-        transformers.Gemma4TextConfig,
         {**GEMMA, "global_head_dim": 6, "hidden_size_per_layer_input": 0},
         decoder,
         in_float64=False,
     ),
     "inkling": Case(
         InklingTextModel,
-        InklingTextModel.config_class,
         {
             **TEXT,
             "swa_num_attention_heads": 4,
@@ -215,7 +192,6 @@ CASES = {
     ),
     "deberta": Case(
         transformers.DebertaV2Model,
-        transformers.DebertaV2Config,
         {
             **{name: TEXT[name] for name in TEXT if "head_dim" not in name},
             "relative_attention": True,
@@ -231,19 +207,16 @@ CASES = {
     ),
     "wavlm": Case(
         transformers.WavLMModel,
-        transformers.WavLMConfig,
         {**SPEECH, "num_buckets": 8, "max_bucket_distance": 6},
         speech_encoder,
     ),
     "wav2vec2-conformer": Case(
         transformers.Wav2Vec2ConformerModel,
-        transformers.Wav2Vec2ConformerConfig,
         {**SPEECH, "position_embeddings_type": "relative"},
         speech_encoder,
     ),
     "gemma3n audio": Case(
         Gemma3nAudioEncoder,
-        Gemma3nAudioEncoder.config_class,
         {
             "input_feat_size": 16,
             "hidden_size": WIDTH,
@@ -261,7 +234,6 @@ CASES = {
     ),
     "gemma4 audio": Case(
         Gemma4AudioModel,
-        Gemma4AudioModel.config_class,
         {
             "hidden_size": WIDTH,
             "num_attention_heads": 3,
