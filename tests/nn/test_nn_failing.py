@@ -54,12 +54,12 @@ def model(dropout=0.25):
 
 
 X = np.random.default_rng(5).standard_normal((2, 6, 8))
+KEPT = {"cache": nn.KVCaches, "memory": lambda: nn.Memory(4)}
 
 
 def continued(kind, lengths=None):
     """A model that goes on from tokens that it was given before."""
-    layers = model()
-    kept = {"cache": nn.KVCaches, "memory": lambda: nn.Memory(4)}[kind]()
+    layers, kept = model(), KEPT[kind]()
     if kind == "memory":
         layers = nn.Sequential(*layers[1:])
     layers(X[:, :3], **{kind: kept}, key_lengths=lengths)
@@ -68,8 +68,7 @@ def continued(kind, lengths=None):
 
 
 def begun(kind):
-    layers = nn.Sequential(*model()[1:])
-    kept = {"cache": nn.KVCaches, "memory": lambda: nn.Memory(4)}[kind]()
+    layers, kept = nn.Sequential(*model()[1:]), KEPT[kind]()
     layers(X)
     return (layers, kept), lambda: layers(X[:, :3], **{kind: kept})
 

@@ -69,15 +69,18 @@ def test_the_layer_hides_the_future_in_every_call(position, masked):
     assert not got[1].triu(1).any()
 
 
+@pytest.mark.parametrize("is_causal", [True, False])
 @pytest.mark.parametrize("position", POSITIONS)
-def test_a_causal_layer_goes_on_by_steps(position):
-    causal, _ = pair(position)
-    x = draw(N, L, E)
-    whole = causal(x, x, x)[0]
+def test_a_step_by_step_decode_is_one_call(position, is_causal):
+    """Of the past; a layer that hides the future may be given it, too."""
+    module, x = made(position, is_causal), draw(N, L, E)
+    future = torch.ones(L, L, dtype=torch.bool).triu(1)
+    whole = module(x, x, x, attn_mask=future, is_causal=True)[0]
     for i in range(L):
         past = x[:, : i + 1]
-        near(causal(x[:, i:][:, :1], x, x, query_offset=i)[0], whole[:, i : i + 1])
-        near(causal(past[:, i:], past, past, query_offset=i)[0], whole[:, i : i + 1])
+        for keys in (past, x) if is_causal else (past,):
+            got = module(past[:, i:], keys, keys, query_offset=i)[0]
+            near(got, whole[:, i : i + 1])
 
 
 @pytest.mark.parametrize("training", [True, False])

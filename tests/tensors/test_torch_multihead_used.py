@@ -1,4 +1,4 @@
-"""RelativeMultiheadAttention in use: step by step, in layers, copied, compiled."""
+"""RelativeMultiheadAttention in use: in layers, copied, compiled."""
 
 from __future__ import annotations
 
@@ -12,17 +12,6 @@ from refusals import check, every_row
 from torch import nn
 
 from relpos.torch.nn import RelativeMultiheadAttention
-
-
-@pytest.mark.parametrize("position", [None, *SIZES])
-def test_a_step_by_step_decode_is_one_call(position):
-    module = of_position(position)
-    x = draw(L, E)
-    future = torch.ones(L, L, dtype=torch.bool).triu(1)
-    whole = module(x, x, x, attn_mask=future, is_causal=True)[0]
-    for i in range(L):
-        past = x[: i + 1]
-        near(module(x[i : i + 1], past, past, query_offset=i)[0], whole[i : i + 1])
 
 
 @pytest.mark.parametrize("position", [None, "shaw", "t5", "rope"])
