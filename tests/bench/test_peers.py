@@ -214,19 +214,8 @@ def test_a_wrong_option_is_refused(arguments, capsys):
 
 
 def test_rows_asked_for_are_all_combinations():
-    options = __main__.parser().parse_args(
-        [
-            "--scheme",
-            "plain",
-            "xl_causal",
-            "--mode",
-            "fwd",
-            "decode",
-            "--threads",
-            "1",
-            "2",
-        ]
-    )
+    asked = "--scheme plain xl_causal --mode fwd decode --threads 1 2"
+    options = __main__.parser().parse_args(asked.split())
     labels = [each.label for each in __main__.chosen(options)]
     assert len(labels) == 8
     assert labels[0] == "plain fwd 1,8,1024,64"

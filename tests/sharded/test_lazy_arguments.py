@@ -119,10 +119,10 @@ def in_two(array):
     return da.from_array(array, chunks=tuple(-(-size // 2) for size in array.shape))
 
 
-def all_lazy(given):
+def all_lazy(given, make=in_two):
     """Every array as one of dask, integers and lists of them too."""
     lazy = {
-        name: in_two(x)
+        name: make(x)
         if isinstance(x, (np.ndarray, list)) or name == "query_offset"
         else x
         for name, x in given.items()
@@ -219,12 +219,7 @@ def test_faults_are_told_where_they_are_computed_in_the_same_words(fault, x):
     rows = [x[:, :, :3]] * 3
     with pytest.raises((ValueError, IndexError)) as told:
         getattr(relpos, scheme)(*rows, **given)
-    lazy = {
-        name: da.from_array(np.asarray(x))
-        if isinstance(x, (list, np.ndarray)) or name == "query_offset"
-        else x
-        for name, x in given.items()
-    }
+    lazy = all_lazy(given, lambda x: da.from_array(np.asarray(x)))
     rows[0] = da.from_array(rows[0], chunks=(1, 1, 3, 4))
     out = getattr(sharded, scheme)(*rows, **lazy)
     with pytest.raises(told.type, match=f"^{re.escape(str(told.value))}$"):

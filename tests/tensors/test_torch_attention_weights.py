@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from inductor import NEEDS_COMPILER, compile_afresh  # noqa: F401
@@ -11,15 +13,12 @@ import relpos.torch
 
 REFUSED = "weights have no gradient"
 
+COMPILED = partial(torch.compile, backend="aot_eager", fullgraph=True)
 #: How a function runs: as it is, or as which compiled program.
 MODES = {
     "eager": lambda function: function,
-    "aot_eager": lambda function: torch.compile(
-        function, backend="aot_eager", fullgraph=True
-    ),
-    "dynamic": lambda function: torch.compile(
-        function, backend="aot_eager", fullgraph=True, dynamic=True
-    ),
+    "aot_eager": COMPILED,
+    "dynamic": partial(COMPILED, dynamic=True),
 }
 
 #: Losses whose gradient by the weights is zero or none, and others.
