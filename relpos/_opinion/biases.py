@@ -217,8 +217,7 @@ def by_slopes(
 
 def _power(heads: int) -> Array:
     """Return the slopes by the rule for 2^n heads."""
-    slopes: Array = 2.0 ** (-8.0 * np.arange(1, heads + 1) / heads)
-    return slopes
+    return np.asarray(2.0 ** (-8.0 * np.arange(1, heads + 1) / heads))
 
 
 def _are_usual(found: Slopes) -> bool:

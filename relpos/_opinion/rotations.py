@@ -402,24 +402,22 @@ def magnitude_of_one(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
         yield plan._replace(magnitude=common, signs=signs)
 
 
-def dropped(attempt: Attempt) -> Attempt | None:
-    rotary, query = attempt.rotary, attempt.get("query")
-    width = rotary and rotary.options.get("rotary_dim")
-    if not width or width == query.shape[-1]:
-        return None
-    return attempt.with_keywords(query=query * (np.arange(query.shape[-1]) < width))
+@of_plan
+def dropped(attempt: Attempt, plan: Plan, sizes: Sizes) -> Iterator[Attempt]:
+    if sizes.width < sizes.dim:
+        kept = np.arange(sizes.dim) < sizes.width
+        yield attempt.with_keywords(query=attempt.get("query") * kept)
 
 
-def magnitude_of_all(attempt: Attempt) -> Attempt | None:
-    rotary, dim = attempt.rotary, attempt.get("query").shape[-1]
-    options = dict(rotary.options) if rotary else {}
-    magnitude = options.pop("magnitude", None)
-    if rotary is None or np.ndim(magnitude) or magnitude in (None, 1.0):
-        return None
-    if options.get("rotary_dim", dim) == dim:
-        return None
+@of_plan
+def magnitude_of_all(attempt: Attempt, plan: Plan, sizes: Sizes) -> Iterator[Attempt]:
+    rotary, magnitude = attempt.rotary, plan.magnitude
+    if np.ndim(magnitude) or magnitude == 1.0 or sizes.width == sizes.dim:
+        return
+    assert rotary is not None
+    options = {**rotary.options, "magnitude": None}
     found = replace(attempt, rotary=rotary._replace(options=options))
-    return found.with_keywords(scale=attempt.get("scale") * float(magnitude) ** 2)
+    yield found.with_keywords(scale=attempt.get("scale") * float(magnitude) ** 2)
 
 
 def in_few_bits(plan: Plan, sizes: Sizes) -> Iterator[Plan]:

@@ -480,14 +480,10 @@ _MEANT: dict[str, Callable[[int, int], tuple[int, int]]] = {
 def _sides(own: tuple[Any, Any]) -> dict[tuple[Any, Any], str]:
     """Return other sides of a window, and words for those that people mean."""
     near = [
-        [*({None, 0} if side is None else {side - 1, side, side + 1} | {0, None})]
+        (0, None) if side is None else (max(side - 1, 0), side, side + 1, 0, None)
         for side in own
     ]
-    found = {
-        sides: ""
-        for sides in product(*near)
-        if min((side for side in sides if side is not None), default=0) >= 0
-    }
+    found = dict.fromkeys(product(*near), "")
     if None not in own:
         found |= {rule(*own): f", {words}" for words, rule in _MEANT.items()}
     found.pop(own, None)
