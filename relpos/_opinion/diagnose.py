@@ -20,7 +20,7 @@ from relpos._opinion.arrays import (
 )
 from relpos._opinion.attempt import Attempt, begin, evaluate
 from relpos._opinion.differences import DIFFERENCES
-from relpos._opinion.rounding import DTYPES, coarsest, rounding_of
+from relpos._opinion.rounding import CANNOT_TELL, DTYPES, coarsest, rounding_of
 from relpos._opinion.search import Finding, search
 from relpos._schemes import scheme_called
 from relpos._text import html_table
@@ -191,8 +191,7 @@ def diagnose(
     start = begin(scheme, query, key, value, view, copied(keywords))
     results, given = _results(mine, inputs)
     stored = [*keywords.values(), *(mine.parameters() if is_module(mine) else ())]
-    halves = [x for x in stored if rounding_of(x).is_half]
-    roundings = [rounding_of(given), coarsest(given, *inputs, *halves)]
+    roundings = [rounding_of(given), coarsest(given, *inputs, stored=stored)]
     coarse = min(roundings) < DTYPES["float32"]
     if coarse:
         roundings.append(DTYPES["float32"])
@@ -202,7 +201,7 @@ def diagnose(
     views = ((x, _laid_out(results, x)) for x in _views(start, results))
     for attempt, layout, array in ((x, *read) for x, every in views for read in every):
         found.append((layout, search(array, attempt, roundings)))
-        if _rank(found[-1][1])[:3] == (False, False, 0):
+        if found[-1][1].kind == "same":
             break  # there is nothing simpler
     layout, finding = min(found, key=lambda pair: _rank(pair[1]))
     return _diagnosis(scheme, layout, finding, coarse, note)
@@ -270,12 +269,11 @@ def _laid_out(results: Array, attempt: Attempt) -> list[tuple[str, Array]]:
     return found
 
 
-def _rank(finding: Finding) -> tuple[bool, bool, int, float]:
+def _rank(finding: Finding) -> tuple[int, int, float]:
     """Sort explanations before possible ones, then by differences, then by error."""
-    closest = finding.closest
-    number = 0 if finding.found is None else len(closest.differences)
-    open_ = finding.found is None
-    return open_, open_ and not finding.doubtful, number, closest.error
+    doubt = ("same", CANNOT_TELL, "differs").index(finding.verdict)
+    number = 0 if doubt else len(finding.closest.differences)
+    return doubt, number, finding.closest.error
 
 
 def _diagnosis(
@@ -290,5 +288,5 @@ def _diagnosis(
     called = f"relpos.{scheme_called(named).name}"
     verdict = LAYOUTS.get(layout, "") + finding.sentence(called, coarse)
     verdict += f"; {note}" if note else ""
-    differences = () if finding.found is None else names
+    differences = names if finding.verdict == "same" else ()
     return Diagnosis(verdict, kind, differences, closest.error, names)

@@ -22,6 +22,7 @@ more than twice the error that scores of standard deviation 4 make.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -97,8 +98,10 @@ def rounding_of(value: Any) -> Rounding:
     return DTYPES.get(name, DTYPES["float64"])
 
 
-def coarsest(*values: Any) -> Rounding:
-    return max((rounding_of(x) for x in values), default=DTYPES["float64"])
+def coarsest(*values: Any, stored: Iterable[Any] = ()) -> Rounding:
+    """Return the coarsest row of values, or of 16 bits if anything stored has them."""
+    halves = [x for x in map(rounding_of, stored) if x.is_half]
+    return max((*map(rounding_of, values), *halves), default=DTYPES["float64"])
 
 
 # ---- roundings of scores -------------------------------------------------------------

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from relpos._checks import Array, quiet
-from relpos._opinion.attempt import HIDDEN, Attempt, evaluate, without_constants
+from relpos._opinion.attempt import HIDDEN, Attempt, Given, evaluate, without_constants
 from relpos._opinion.differences import DIFFERENCES, Difference
 from relpos._opinion.rounding import CANNOT_TELL, DTYPES, Rounding, reach, stored
 
@@ -21,6 +22,7 @@ WORSE = 8.0
 ALONE = [row for row in DIFFERENCES if row.alone]
 PAIRED = [row for row in DIFFERENCES if not row.alone]
 _ORDER = {row.name: i for i, row in enumerate(DIFFERENCES)}
+_equal = partial(np.allclose, rtol=1e-12, atol=1e-12, equal_nan=True)
 #: Differences that allow more: an attempt that fits does so with them too.
 ALLOWING = {
     *("hidden_differs", "constant_in_rows", "nothing_is_nan", "nothing_is_mean"),
@@ -35,7 +37,7 @@ class Tried(NamedTuple):
     error: float
     noise: float
     at: tuple[int, ...]  # the index of the error
-    rows: Array | None  # the largest error of each query, (..., H, Lq)
+    rows: Array  # the largest error of each query, (..., H, Lq)
 
     def verdict(self, rounding: Rounding) -> str:
         """Return 'same' if rounding explains the error, 'differs' or `CANNOT_TELL`."""
@@ -66,22 +68,21 @@ class Tried(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """Result of a search: an attempt that fits, or None, and the closest one."""
+    """Result of a search: the closest attempt, and if rounding explains its error."""
 
-    found: Tried | None
     closest: Tried
-    others: tuple[str, ...]  # differences that give these results too
     rounding: Rounding  # of the dtype in which it fits
-    doubtful: bool = False  # nothing fits, but the dtype is too coarse to say so
+    verdict: str = "same"  # `CANNOT_TELL` or "differs" where nothing fits
+    others: tuple[str, ...] = ()  # differences that give these results too
 
     @property
     def kind(self) -> str:
         """'same', 'convention', 'mistake', 'cannot tell' or 'unknown'."""
-        if self.found is None:
-            return "cannot tell" if self.doubtful else "unknown"
-        if not self.found.differences:
+        if self.verdict != "same":
+            return "cannot tell" if self.verdict == CANNOT_TELL else "unknown"
+        if not self.closest.differences:
             return "same"
-        return "mistake" if self.found.mistakes else "convention"
+        return "mistake" if self.closest.mistakes else "convention"
 
     def sentence(self, called: str, coarse: bool) -> str:
         """Say what was found, what the inputs do not show, and the rounding."""
@@ -90,20 +91,19 @@ class Finding(NamedTuple):
             f"the closest is {called}{near.words}, with an error of "
             f"{near.error:.2g} of the largest entry, at {list(near.at)}"
         )
-        if self.found is None and self.doubtful:
+        if self.verdict == CANNOT_TELL:
             return f"{CANNOT_TELL}; {closest}, which rounded scores may explain"
-        if self.found is None:
+        if self.verdict == "differs":
             return (
                 f"fits none of {len(DIFFERENCES)} known differences from {called}, nor "
                 f"two of them at once; {closest}"
             )
-        text = f"equals {called}{self.found.words} ({self.found.error:.1g})"
+        text = f"equals {called}{near.words} ({near.error:.1g})"
         if coarse and self.rounding == DTYPES["float32"]:
             text += ", to the rounding of float32: something in yours is computed in it"
         if not self.others:
             return text
-        is_other = self.found.differences
-        shown = "cannot tell it from" if is_other else "would not show"
+        shown = "cannot tell it from" if near.differences else "would not show"
         return f"{text}; these inputs {shown}: {', '.join(self.others)}"
 
 
@@ -111,37 +111,35 @@ def search(mine: Array, start: Attempt, roundings: list[Rounding]) -> Finding:
     """Find an explanation of `mine`, in the finest of the roundings that have one."""
     coarse = max(roundings)
     start = replace(start, aim=mine)
-    plain = [*_plain(start, mine, coarse)]
-    singles: list[Tried] = []
-    if mine.size:
-        singles += _vary(start, mine, PAIRED)
+    plain = [*_plain(start, coarse)]
+    singles = [*_vary(start, PAIRED)] if mine.size else []
     explained = any(t.fits(min(roundings)) for t in singles)
     unknown = not any(t.fits(coarse) for t in plain) and not explained
     if unknown and mine.size:
-        singles += _vary(start, mine, ALONE)
+        singles += _vary(start, ALONE)
     pairs: list[Tried] = []
     doubt = [t for t in plain if t.verdict(coarse) == CANNOT_TELL]
     for rounding in sorted({*roundings}):
         fitting = _fitting([*plain, *singles], rounding)
         if same := [t for t in fitting if not t.differences]:
-            return Finding(same[0], same[0], _unseen(singles, fitting), rounding)
-        if not fitting and plain:
+            others = _unseen(singles, fitting)
+            return Finding(same[0], rounding, others=others)
+        if not fitting:
             fitting = _fitting([*_in_parts(plain[0], singles, rounding)], rounding)
         if not fitting:
-            pairs = pairs or [*_pairs(start, singles, mine, unknown)]
+            pairs = pairs or [*_pairs(start, singles, unknown)]
             fitting = _fitting(pairs, rounding)
         least = min((t.error for t in fitting), default=-1.0)
         if any(t.error <= WORSE * least for t in doubt):
             break  # the formula itself is almost as good
         if fitting:
             best = min(fitting, key=lambda t: t.mistakes)  # the first of these
-            return Finding(best, best, _others(best, fitting), rounding)
+            return Finding(best, rounding, others=_others(best, fitting))
     closest = min(doubt or [*plain, *singles, *pairs], key=lambda t: t.error)
-    doubtful = closest.verdict(coarse) == CANNOT_TELL
-    return Finding(None, closest, (), coarse, doubtful)
+    return Finding(closest, coarse, closest.verdict(coarse))
 
 
-def _plain(start: Attempt, mine: Array, coarse: Rounding) -> Iterator[Tried]:
+def _plain(start: Attempt, coarse: Rounding) -> Iterator[Tried]:
     """Try the formula itself, and with the arguments rounded to 16 bits."""
     attempts = [start]
     if coarse.is_half:
@@ -152,7 +150,7 @@ def _plain(start: Attempt, mine: Array, coarse: Rounding) -> Iterator[Tried]:
         }
         if any(not np.array_equal(x, start.get(n)) for n, x in kept.items()):
             attempts.append(start.with_keywords(**kept))
-    yield from filter(None, (_try((), attempt, mine) for attempt in attempts))
+    yield from filter(None, (_try((), attempt) for attempt in attempts))
 
 
 def _fitting(tried: list[Tried], rounding: Rounding) -> list[Tried]:
@@ -186,23 +184,18 @@ def _unseen(singles: list[Tried], fitting: list[Tried]) -> tuple[str, ...]:
 
 
 def _vary(
-    start: Attempt,
-    mine: Array,
-    rows: Sequence[Difference],
-    before: tuple[Difference, ...] = (),
+    start: Attempt, rows: Sequence[Difference], before: tuple[Difference, ...] = ()
 ) -> Iterator[Tried]:
     """Try each of these differences that the attempt can have."""
     start = replace(start, detail="") if start.detail else start
     for row in rows:
         for changed in row.attempts(start):
             known = row._replace(words=changed.detail or row.words)
-            if tried := _try((*before, known), changed, mine):
+            if tried := _try((*before, known), changed):
                 yield tried
 
 
-def _pairs(
-    start: Attempt, singles: list[Tried], mine: Array, with_alone: bool
-) -> Iterator[Tried]:
+def _pairs(start: Attempt, singles: list[Tried], with_alone: bool) -> Iterator[Tried]:
     """Try two differences at once; one that is sought alone only with a convention."""
     plain = evaluate(start).result
     for first in singles:
@@ -215,7 +208,7 @@ def _pairs(
         rows = [
             x for x in DIFFERENCES[after:] if not x.alone or (widely and not x.single)
         ]
-        yield from _vary(first.attempt, mine, rows, first.differences)
+        yield from _vary(first.attempt, rows, first.differences)
 
 
 #: Axes of errors whose parts may differ, and words for one and for several of them.
@@ -230,11 +223,8 @@ def _in_parts(
     plain: Tried, singles: list[Tried], rounding: Rounding
 ) -> Iterator[Tried]:
     """Combine the formula with a difference in some heads, items or queries alone."""
-    assert plain.rows is not None
     # In 16 bits, it would explain roundings.
     for tried in singles if not rounding.is_half else ():
-        if tried.rows is None or tried.rows.shape != plain.rows.shape:
-            continue
         (row,) = tried.differences
         for axis, words in PARTS.items():
             if plain.rows.ndim < -axis:
@@ -261,35 +251,27 @@ def _listed(chosen: Array, one: str, several: str) -> str:
     return several.format(", ".join(numbers[:-1]), numbers[-1])
 
 
-def _equal(one: Array, other: Array) -> bool:
-    """Return True if two results are the same to rounding."""
-    if one.shape != other.shape:
-        return False
-    return np.allclose(one, other, rtol=1e-12, atol=1e-12, equal_nan=True)
-
-
-def _try(
-    differences: tuple[Difference, ...], attempt: Attempt, mine: Array
-) -> Tried | None:
+def _try(differences: tuple[Difference, ...], attempt: Attempt) -> Tried | None:
     """Evaluate an attempt; None where relpos refuses such arguments."""
     try:
         given = evaluate(attempt)
     except (ValueError, IndexError):
         return None
-    if given.result.shape != mine.shape:
+    if given.result.shape != np.asarray(attempt.aim).shape:
         return None
-    errors = _errors(attempt, given.result, given.hidden, mine)
+    errors = _errors(attempt, given)
     worst = np.unravel_index(errors.argmax(), errors.shape) if errors.size else ()
     at = tuple(map(int, worst)) or (0,) * errors.ndim
     error = float(errors[at]) if errors.size else 0.0
     noise = given.noise() if error <= LARGEST else 0.0  # no larger error is rounding
-    rows = None if len(differences) > 1 else errors.max(axis=-1, initial=0.0)
+    rows = errors.max(axis=-1, initial=0.0)
     return Tried(differences, attempt, error, noise, at, rows)
 
 
 @quiet
-def _errors(attempt: Attempt, wanted: Array, hidden: Array, mine: Array) -> Array:
+def _errors(attempt: Attempt, given: Given) -> Array:
     """Return the error of each entry, relative to the largest entry."""
+    wanted, hidden, mine = given.result, given.hidden, np.asarray(attempt.aim)
     if attempt.view != "scores":  # nan that the attempt itself has explains no other
         return _gaps(wanted, mine, ~(hidden & np.isnan(wanted) & np.isnan(mine)))
     hides = mine <= HIDDEN
