@@ -27,7 +27,7 @@ from relpos._opinion.arrays import (
     unchanged,
 )
 from relpos._opinion.padding import PADDING, Padding, padding_of
-from relpos._opinion.rounding import CANNOT_TELL, Rounding, coarsest, rounding_of
+from relpos._opinion.rounding import CANNOT_TELL, Rounding, coarsest
 from relpos._opinion.weights import Gradients, loaded, renamed, unpaired
 from relpos._text import html_table, table_lines
 from relpos._warn import silenced
@@ -325,9 +325,9 @@ def _added_masks(names: Sequence[str], inputs: Sequence[Any]) -> list[str]:
 
 def _padding(reference: Any, mine: Any, inputs: Mapping[str, Any]) -> Padding | None:
     """Return the rows that the arguments hide, by the conventions of both sides."""
-    things = [getattr(thing, "forward", thing) for thing in (reference, mine)]
-    true_hides = any("key_padding_mask" in _parameters(thing) for thing in things)
-    modules = filter(is_module, (reference, mine))
+    sides = reference, mine
+    true_hides = any("key_padding_mask" in _parameters(side) for side in sides)
+    modules = filter(is_module, sides)
     parts = [part for module in modules for part in module.modules()]
     batch_first = all(getattr(part, "batch_first", True) for part in parts)
     return padding_of(inputs, true_hides, batch_first)
@@ -365,8 +365,7 @@ def _rounding(
         x for module in modules for x in (*module.parameters(), *module.buffers())
     ]
     every = [*leaves(inputs), *stored, *theirs.outputs, *own.outputs]
-    halves = [x for x in every if rounding_of(x).is_half]
-    return coarsest(theirs.outputs[0], own.outputs[0], *halves)
+    return coarsest(theirs.outputs[0], own.outputs[0], stored=every)
 
 
 def _outputs(reference: Side, mine: Side, rounding: Rounding) -> list[Compared]:
@@ -466,10 +465,8 @@ class OfTensors(Side):
 
     def __init__(self, thing: Any, inputs: Sequence[Any]) -> None:
         torch = sys.modules["torch"]
-        self.parameters = {}
-        if hasattr(thing, "named_parameters"):
-            every = thing.named_parameters()
-            self.parameters = {name: p for name, p in every if p.requires_grad}
+        named = getattr(thing, "named_parameters", tuple)
+        self.parameters = dict(named())
         with torch.inference_mode(False), torch.enable_grad():
             self.inputs = [
                 x.detach().requires_grad_(x.is_floating_point()) if is_tensor(x) else x
@@ -558,10 +555,10 @@ def _is_same(operand: Any, x: Any) -> bool:
     return operand.__array_interface__ == x.__array_interface__
 
 
-def _parameters(function: Any) -> Mapping[str, inspect.Parameter]:
-    """Return the parameters of a function; none where it has no signature."""
+def _parameters(thing: Any) -> Mapping[str, inspect.Parameter]:
+    """Return the parameters of a function, or of a module's forward, if known."""
     try:
-        return inspect.signature(function).parameters
+        return inspect.signature(getattr(thing, "forward", thing)).parameters
     except (TypeError, ValueError):
         return {}
 
@@ -574,9 +571,8 @@ def _names_of_both(reference: Any, mine: Any, count: int) -> list[str]:
 
 def names_of_inputs(thing: Any, count: int) -> list[str]:
     """Return the names of the inputs of a function, or of a module's forward."""
-    parameters = _parameters(thing.forward if hasattr(thing, "forward") else thing)
     named = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
-    own = takewhile(lambda pair: pair[1].kind in named, parameters.items())
-    names = [name for name, _ in own]
+    own = takewhile(lambda x: x.kind in named, _parameters(thing).values())
+    names = [parameter.name for parameter in own]
     names += [f"input[{at}]" for at in range(len(names), count)]
     return names[:count]
