@@ -102,8 +102,7 @@ class Attempt:
     by_parts: Callable[[Array], Array] | None = None  # the softmax of parts of the keys
     residual: str = ""  # an operand that is added to the results
     crossed: bool = False  # the weights multiply values with their axes exchanged
-    unweighted: str = ""  # relative values as a "sum" or a "mean" over keys, or
-    # weighted "over queries"
+    of_values: Callable[[Array, Array], Array] | None = None  # weights and rel_value
     arrangement: Callable[[Array], Array] | None = None  # of the finished results
     centred: bool = False  # compared without what is constant in a row
     rotary: Rotary | None = None
@@ -156,7 +155,7 @@ class Attempt:
     @property
     def _hiding(self) -> tuple[dict[str, Array], Array]:
         arguments = *self.lengths, *map(self.get, ("query_offset", *HIDING))
-        return self.kept.by_identity(arguments, lambda: _hiding_of(self))
+        return self.kept.by_contents(arguments, lambda: _hiding_of(self))
 
     @property
     def cached(self) -> int:
@@ -410,7 +409,7 @@ def _by_shift(attempt: Attempt) -> dict[str, Array]:
 
 def weights_of(attempt: Attempt, total: Array, hidden: Array) -> Array:
     """Compute the weights: the softmax, and what happens to scores before and after."""
-    weights = normalized(attempt, _seen_scores(attempt, total, hidden), hidden)
+    weights = normalized(attempt, _seen_scores(attempt, total, hidden))
     if attempt.again:
         left_out = hidden & (attempt.again == "visible")
         weights = softmax(np.where(left_out, -np.inf, weights))[0]
@@ -458,15 +457,15 @@ def of_heads(reduced: Callable[..., Array]) -> Callable[[Array], Array]:
     return lambda x: np.broadcast_to(reduced(x, axis=-3, keepdims=True), x.shape)
 
 
-def _softmax_of(x: Array, change: Callable[[Array], Array]) -> Array:
+def _softmax_of(change: Callable[[Array], Array]) -> Callable[[Array], Array]:
     """Return the softmax of other scores, which hides the same pairs."""
-    return softmax(np.where(np.isneginf(x), x, change(_shown(x))))[0]
+    return lambda x: softmax(np.where(np.isneginf(x), x, change(_shown(x))))[0]
 
 
 #: Functions that may replace the softmax, in words to follow it; a score of -inf is
 #: hidden.
 NORMAL: dict[str, Callable[[Array], Array]] = {
-    "left out: the values are multiplied by the scores": lambda x: _shown(x),
+    "left out: the values are multiplied by the scores": _shown,
     "without its division: the exponentials are the weights": _exponentials,
     "without its division: the exponentials, less the largest score, are the weights": (
         lambda x: _exponentials(x - x.max(axis=-1, keepdims=True))
@@ -477,16 +476,14 @@ NORMAL: dict[str, Callable[[Array], Array]] = {
     "without exponentials: the scores are divided by their sum": (
         lambda x: _shown(x) / _shown(x).sum(axis=-1, keepdims=True)
     ),
-    "of the scores with the other sign": lambda x: _softmax_of(x, np.negative),
-    "of max(score, 0), not of the scores": (
-        lambda x: _softmax_of(x, lambda y: np.maximum(y, 0.0))
-    ),
-    "of the absolute scores": lambda x: _softmax_of(x, np.abs),
+    "of the scores with the other sign": _softmax_of(np.negative),
+    "of max(score, 0), not of the scores": _softmax_of(lambda x: np.maximum(x, 0.0)),
+    "of the absolute scores": _softmax_of(np.abs),
     "of the mean of the scores of all heads, not for each head": (
-        lambda x: _softmax_of(x, of_heads(np.mean))
+        _softmax_of(of_heads(np.mean))
     ),
     "of the sum of the scores of all heads, not for each head": (
-        lambda x: _softmax_of(x, of_heads(np.sum))
+        _softmax_of(of_heads(np.sum))
     ),
     "averaged: the weights are the mean of those of all heads": (
         lambda x: of_heads(np.mean)(softmax(x)[0])
@@ -500,7 +497,7 @@ NORMAL: dict[str, Callable[[Array], Array]] = {
 }
 
 
-def normalized(attempt: Attempt, scores: Array, hidden: Array) -> Array:
+def normalized(attempt: Attempt, scores: Array) -> Array:
     """Return the softmax of scores over its axes, or what is in its place."""
     if attempt.normal != "softmax":
         return NORMAL[attempt.normal](scores)
@@ -601,19 +598,13 @@ def values_of(attempt: Attempt) -> Array:
 
 
 def outputs_of(attempt: Attempt, weights: Array, values: Array) -> Array:
-    """Sum values by weights; relative values may be without weights."""
+    """Sum values by weights; relative values may be summed by another rule."""
     name, order = attempt.term_order or ("", np.asarray)
-    if name != "rel_value" and not attempt.unweighted:
+    if name != "rel_value" and attempt.of_values is None:
         return summed(weights, values)
     own = np.asarray(attempt.get("value"))
-    moved = values - own[..., None, :, :]
-    if name == "rel_value":
-        of_table = order(summed(weights, moved))
-    elif attempt.unweighted == "over queries":
-        of_table = np.einsum("...ij,...ijd->...jd", weights, moved)
-    else:
-        of_table = getattr(np, attempt.unweighted)(moved, axis=-2)
-    return np.asarray(weights @ own + of_table)
+    rule = attempt.of_values or (lambda p, x: order(summed(p, x)))
+    return np.asarray(weights @ own + rule(weights, values - own[..., None, :, :]))
 
 
 def summed(weights: Array, values: Array) -> Array:

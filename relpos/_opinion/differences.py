@@ -499,7 +499,7 @@ MISTAKES: dict[str, Row] = {
     ),
     "other_decay": alone("another decay", operands.other_decays),
     "values_unweighted": alone_in_outputs(
-        "relative values without weights, or with transposed ones", operands.unweighted
+        "relative values without weights, or with transposed ones", operands.other_sums
     ),
     "heads_split": alone(
         "heads split without a transpose, or another layout", *layouts.splits()

@@ -32,33 +32,29 @@ def of_scale(
     return None if own in unless else attempt.with_keywords(scale=rule(own))
 
 
-#: Scales of the numbers of heads, columns, queries and keys, in words.
-SCALES: dict[str, Callable[[int, int, int, int], float]] = {
-    "1 / sqrt(Lk), of the number of keys": lambda h, d, lq, lk: lk**-0.5,
-    "1 / sqrt(Lq), of the number of queries": lambda h, d, lq, lk: lq**-0.5,
-    "1 / sqrt(H), of the number of heads": lambda h, d, lq, lk: h**-0.5,
-    "1 / Lk, of the number of keys": lambda h, d, lq, lk: 1 / lk,
-    "1 / d_model": lambda h, d, lq, lk: 1 / (h * d),
-    "D": lambda h, d, lq, lk: d,
-    "sqrt(d_model)": lambda h, d, lq, lk: (h * d) ** 0.5,
-    "D^(-1/4)": lambda h, d, lq, lk: d**-0.25,
-    "1 / sqrt(2 D)": lambda h, d, lq, lk: (2 * d) ** -0.5,
-    "1 / (2 sqrt(D))": lambda h, d, lq, lk: 0.5 * d**-0.5,
-    "2 / sqrt(D)": lambda h, d, lq, lk: 2 * d**-0.5,
-    "1 / sqrt(D / 2)": lambda h, d, lq, lk: (d / 2) ** -0.5,
-    "1 / sqrt(D / H)": lambda h, d, lq, lk: (d / h) ** -0.5,
-    "1 / D^2": lambda h, d, lq, lk: d**-2,
-}
-
-
 def other_scales(attempt: Attempt) -> Iterator[Attempt]:
-    """Use each of `SCALES`, and the number that explains the results, if any does."""
-    heads, _, dim = attempt.get("query").shape[-3:]
-    own, aim = attempt.get("scale"), attempt.aim
-    if aim is None or not all((heads, dim, own, *attempt.lengths)):
+    """Use scales of other sizes, and the number that explains the results, if any."""
+    (h, _, d), (lq, lk) = attempt.get("query").shape[-3:], attempt.lengths
+    own = attempt.get("scale")
+    if not all((h, d, lq, lk, own)):
         return
-    for words, rule in SCALES.items():
-        scale = rule(heads, dim, *attempt.lengths)
+    scales = {
+        "1 / sqrt(Lk), of the number of keys": lk**-0.5,
+        "1 / sqrt(Lq), of the number of queries": lq**-0.5,
+        "1 / sqrt(H), of the number of heads": h**-0.5,
+        "1 / Lk, of the number of keys": 1 / lk,
+        "1 / d_model": 1 / (h * d),
+        "D": d,
+        "sqrt(d_model)": (h * d) ** 0.5,
+        "D^(-1/4)": d**-0.25,
+        "1 / sqrt(2 D)": (2 * d) ** -0.5,
+        "1 / (2 sqrt(D))": 0.5 * d**-0.5,
+        "2 / sqrt(D)": 2 * d**-0.5,
+        "1 / sqrt(D / 2)": (d / 2) ** -0.5,
+        "1 / sqrt(D / H)": (d / h) ** -0.5,
+        "1 / D^2": d**-2,
+    }
+    for words, scale in scales.items():
         if not math.isclose(scale, own):
             yield attempt.told(f"a scale of {words}", scale=scale)
     yield from other_number(attempt, "scale")
@@ -174,8 +170,8 @@ def all_roles(contrived: bool) -> list[Change]:
         different = sum(a != b for a, b in zip(roles, OPERANDS, strict=True))
         is_simple = different == 1 or (different == 2 and len({*roles}) == 3)
         if different and is_simple != contrived:
-            found.append((len({*roles}) < 3, in_roles(roles)))
-    return [change for _, change in sorted(found, key=lambda x: x[0])]
+            found.append(roles)
+    return [in_roles(x) for x in sorted(found, key=lambda roles: len({*roles}) < 3)]
 
 
 def crossed(attempt: Attempt) -> Iterator[Attempt]:
@@ -220,23 +216,21 @@ def with_residual(attempt: Attempt, name: str) -> Attempt | None:
 
 # ---- the decay -----------------------------------------------------------------------
 
-#: Other numbers that are summed, in words to follow "the decay".
-DECAYS: dict[str, Callable[[Array], Array]] = {
-    "with the other sign": np.negative,
-    "as factors, not as their logarithms": np.exp,
-    "summed twice": lambda x: np.cumsum(x, axis=-1),
-    "in base 2": lambda x: x * math.log(2.0),
-    "times log2(e)": lambda x: x / math.log(2.0),
-}
-
 
 def other_decays(attempt: Attempt) -> Iterator[Attempt]:
-    decay, mask = attempt.get("log_decay"), attempt.get("attn_mask")
-    if decay is None:
+    """Sum other numbers, or those of other keys."""
+    if (decay := attempt.get("log_decay")) is None:
         return
-    for words, rule in DECAYS.items():
-        yield attempt.told(f"the decay {words}", log_decay=rule(decay))
-    if mask is None:
+    rules = {
+        "with the other sign": -decay,
+        "as factors, not as their logarithms": np.exp(decay),
+        "summed twice": np.cumsum(decay, axis=-1),
+        "in base 2": decay * math.log(2.0),
+        "times log2(e)": decay / math.log(2.0),
+    }
+    for words, other in rules.items():
+        yield attempt.told(f"the decay {words}", log_decay=other)
+    if attempt.get("attn_mask") is None:
         shape = (*decay.shape[:-1], *attempt.lengths)
         of_keys = np.broadcast_to(decay[..., None, :], shape)
         words = "the decay of the key's own position summed too"
@@ -248,12 +242,17 @@ def other_decays(attempt: Attempt) -> Iterator[Attempt]:
 # ---- relative values -----------------------------------------------------------------
 
 
-def unweighted(attempt: Attempt) -> Iterator[Attempt]:
-    if attempt.get("rel_value") is None:
-        return
-    for rule in ("sum", "mean"):
-        words = f"the relative values without weights, as their {rule} over all keys"
-        yield replace(attempt, unweighted=rule, detail=words)
-    if len({*attempt.lengths}) == 1:
-        words = "the relative values summed over queries: the weights are transposed"
-        yield replace(attempt, unweighted="over queries", detail=words)
+#: Rules by which relative values (..., Lq, Lk, Dv) are summed, in words: of the weights
+#: and these values. The last one fits as many queries as keys.
+SUMS: dict[str, Callable[[Array, Array], Array]] = {
+    "without weights, as their sum over all keys": lambda p, x: x.sum(axis=-2),
+    "without weights, as their mean over all keys": lambda p, x: x.mean(axis=-2),
+    "summed over queries: the weights are transposed": (
+        lambda p, x: np.einsum("...ij,...ijd->...jd", p, x)
+    ),
+}
+
+
+def other_sums(attempt: Attempt) -> Iterator[Attempt]:
+    for words, rule in SUMS.items() if attempt.given(("rel_value",)) else ():
+        yield replace(attempt, of_values=rule, detail=f"the relative values {words}")
