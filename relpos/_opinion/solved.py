@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from relpos._checks import Array, quiet
-from relpos._opinion.attempt import HIDDEN, Attempt, evaluate
+from relpos._opinion.attempt import HIDDEN, Attempt, evaluate, variant
 
 #: Terms of the scores, in words.
 TERMS = {
@@ -90,24 +90,24 @@ def other_number(attempt: Attempt, name: str) -> Iterator[Attempt]:
         yield from one_number(attempt, made, math.log(own) + _AROUND, words, own)
 
 
-def weights_factor(attempt: Attempt) -> Iterator[Attempt]:
-    def made(x: float) -> Attempt:
-        return replace(attempt, factor=x * attempt.factor)
+@variant
+def other_factor(attempt: Attempt, field: str, words: str) -> Iterator[Attempt]:
+    """Multiply a field by the number that explains the results."""
 
-    words = "the weights, or the results, times {:.6g}"
-    yield from one_number(attempt, made, _AROUND, words, 1.0)
+    def made(x: float) -> Attempt:
+        return replace(attempt, **{field: x * getattr(attempt, field)})
+
+    yield from one_number(attempt, made, _AROUND, f"{words} times {{:.6g}}", 1.0)
+
+
+weights_factor = other_factor("factor", "the weights, or the results,")
 
 
 def scores_factor(attempt: Attempt) -> Iterator[Attempt]:
     late = ("rel_bias", "attn_mask", "log_decay", "position_query", "softcap")
-    if all(attempt.get(name) is None for name in late):
-        return  # another scale
-
-    def made(x: float) -> Attempt:
-        return replace(attempt, logit_factor=x * attempt.logit_factor)
-
-    words = "all scores, after what is added to them, times {:.6g}"
-    yield from one_number(attempt, made, _AROUND, words, 1.0)
+    words = "all scores, after what is added to them,"
+    if attempt.given(late):  # else that is another scale
+        yield from other_factor("logit_factor", words)(attempt)
 
 
 #: Terms that a factor may be of together, in words.

@@ -10,7 +10,7 @@ from itertools import product
 import numpy as np
 
 from relpos._checks import Array
-from relpos._opinion.attempt import Attempt, relative_to, variant
+from relpos._opinion.attempt import Attempt, Changes, relative_to, variant
 
 TABLES = ("rel_key", "rel_query", "rel_value", "rel_bias")
 
@@ -201,71 +201,60 @@ def reaches_beyond(attempt: Attempt) -> bool:
     )
 
 
-def labelled(
-    attempt: Attempt, rows: Callable[[Array, int, int], Array]
-) -> Attempt | None:
-    """Take the row of each pair from a rule of (r, first, rows), as labels."""
-    if attempt.shifted or len(spans := spans_of(attempt)) != 1:
-        return None
-    labels = rows(relative_to(attempt), *spans.pop())
-    if (buckets := attempt.get("buckets")) is not None:
-        labels = np.asarray(buckets)[labels]
-    unplaced = dict.fromkeys(("min_relative_position", "buckets", "beyond"))
-    return attempt.with_keywords(labels=labels, **unplaced)
+#: Words of a change, and the row of each pair.
+Rows = Iterator[tuple[str, Array]]
 
 
-def index_wraps(attempt: Attempt) -> Iterator[Attempt | None]:
+def by_labels(rule: Callable[[Attempt, Array, int, int], Rows]) -> Changes:
+    """Make changes of a rule of r, the first and the number of rows, to labels.
+
+    It yields words and the row of each pair, in place of which the nearest is taken.
+    """
+
+    def changes(attempt: Attempt) -> Iterator[Attempt]:
+        if attempt.shifted or len(spans := spans_of(attempt)) != 1:
+            return
+        first, count = spans.pop()
+        buckets = attempt.keywords.get("buckets", np.arange(count))
+        unplaced = dict.fromkeys(("min_relative_position", "buckets", "beyond"))
+        for words, rows in rule(attempt, relative_to(attempt), first, count):
+            labels = np.asarray(buckets)[np.clip(rows, 0, count - 1)]
+            yield attempt.told(words, labels=labels, **unplaced)
+
+    return changes
+
+
+@by_labels
+def index_wraps(attempt: Attempt, r: Array, first: int, count: int) -> Rows:
     if reaches_beyond(attempt):
-        yield labelled(attempt, lambda r, first, rows: (r - first) % rows)
+        yield "", (r - first) % count
+    yield "", np.clip(r, first, first + count - 1) % count
 
-    yield labelled(attempt, lambda r, first, n: np.clip(r, first, first + n - 1) % n)
 
-
-def at_key(attempt: Attempt) -> Iterator[Attempt | None]:
+@by_labels
+def at_key(attempt: Attempt, r: Array, first: int, count: int) -> Rows:
     """Give key j the row that is j after the middle, or after the first."""
-    for middle in (1, 0):
-
-        def rows(r: Array, first: int, count: int, middle: int = middle) -> Array:
-            absolute = np.arange(r.shape[-1]) - middle * first
-            return np.broadcast_to(np.clip(absolute, 0, count - 1), r.shape)
-
-        yield labelled(attempt, rows)
+    j = np.arange(r.shape[-1]) + 0 * r
+    yield from (("", j - first), ("", j))
 
 
-#: Rules of rows, of query and key positions and of the number of rows, in words to
-#: follow "the row".
-ROW_RULES: dict[str, Callable[[Array, Array, int], Array]] = {
-    "of the query's own position, whatever the key's": lambda i, j, rows: i + 0 * j,
-    "of key minus the last query, for every query": (
-        lambda i, j, rows: j - i[..., -1:, :]
-    ),
-    "of key minus the first query, for every query": (
-        lambda i, j, rows: j - i[..., :1, :]
-    ),
-    "of distance 0, for every pair": lambda i, j, rows: 0 * (i + j),
-    "of key plus query": lambda i, j, rows: i + j,
-    "of |key - query|": lambda i, j, rows: np.abs(j - i),
-    "of key minus query, which counts from the end if it is negative": (
-        lambda i, j, rows: (j - i) % rows
-    ),
-    "of query minus key, which counts from the end if it is negative": (
-        lambda i, j, rows: (i - j) % rows
-    ),
-}
-
-
-def other_rows(attempt: Attempt) -> Iterator[Attempt]:
-    for words, rule in ROW_RULES.items():
-        for start, of in (("the first row", 0.0), ("the middle row", 0.5)):
-
-            def rows(r: Array, first: int, count: int) -> Array:
-                j = np.arange(r.shape[-1])
-                wanted = rule(j - r, j, count) + int(of * count)  # noqa: B023
-                return np.asarray(np.clip(wanted, 0, count - 1))
-
-            if (found := labelled(attempt, rows)) is not None:
-                detail = f"the row {words}, from {start}, not of key minus query"
-                yield replace(found, detail=detail)
+@by_labels
+def other_rows(attempt: Attempt, r: Array, first: int, count: int) -> Rows:
+    j = np.arange(r.shape[-1])
+    i = j - r
+    rules = {
+        "of the query's own position, whatever the key's": i,
+        "of key minus the last query, for every query": j - i[..., -1:, :],
+        "of key minus the first query, for every query": j - i[..., :1, :],
+        "of distance 0, for every pair": 0 * r,
+        "of key plus query": i + j,
+        "of |key - query|": np.abs(r),
+        "of key minus query, which counts from the end if it is negative": r % count,
+        "of query minus key, which counts from the end if it is negative": -r % count,
+    }
+    for words, rows in rules.items():
+        for start, own in (("the first row", 0), ("the middle row", count // 2)):
+            yield f"the row {words}, from {start}, not of key minus query", rows + own
 
 
 def one_table(attempt: Attempt) -> Iterator[Attempt | None]:
