@@ -27,9 +27,9 @@ def indices(like: Tensor, array: Any) -> Tensor:
 
 
 def rows_of(
-    r: Array, count: int, first: int | None, buckets: Array | None, labels: Any
+    r: Array, first: int | None, buckets: Array | None, labels: Any, count: int
 ) -> list[Array]:
-    """The row of a table for each pair, once for each array of labels."""
+    """The row for each pair of a table of so many, once for each array of labels."""
     if labels is not None:
         several = labels if isinstance(labels, tuple) else (labels,)
         return [np.maximum(label, 0) for label in several]
@@ -52,9 +52,8 @@ def expanded(like: Tensor, row: Array) -> Tensor:
 def products(
     query: Tensor,
     key: Tensor,
-    r: Array,
+    rows: Callable[[int], list[Array]],
     scale: float,
-    placing: tuple[Any, ...],
     rel_key: Tensor = None,
     rel_query: Tensor = None,
     pos_bias_u: Tensor = 0.0,
@@ -65,16 +64,16 @@ def products(
     scores = (query + pos_bias_u) @ key.mT
     own = 0.0
     if rel_key is not None:
-        rows = rows_of(r, rel_key.shape[-2], *placing)
         asking = query if position_query is None else position_query
-        term = looked_up((asking + pos_bias_v) @ rel_key.mT, rows)
+        by_row = (asking + pos_bias_v) @ rel_key.mT
+        term = looked_up(by_row, rows(rel_key.shape[-2]))
         if position_query is None:
             scores = scores + term
         else:
             own = term
     if rel_query is not None:
-        rows = [row.T for row in rows_of(r, rel_query.shape[-2], *placing)]
-        scores = scores + looked_up(key @ rel_query.mT, rows).mT
+        of_keys = [row.T for row in rows(rel_query.shape[-2])]
+        scores = scores + looked_up(key @ rel_query.mT, of_keys).mT
     return scale * scores + own
 
 
@@ -99,15 +98,14 @@ def attention(
 ) -> Tensor:
     """Attention of one length, (..., H, L, D); `bias` and `visible` are of pairs."""
     r = np.arange(key.shape[-2]) - np.arange(query.shape[-2])[:, None]
-    placing = (min_relative_position, buckets, labels)
+    rows = partial(rows_of, r, min_relative_position, buckets, labels)
     scale = query.shape[-1] ** -0.5 if scale is None else scale
-    scores = products(query, key, r, scale, placing, **tables)
+    scores = products(query, key, rows, scale, **tables)
     if softcap is not None:
         scores = softcap * (scores / softcap).tanh()
     if rel_bias is not None:
-        rows = rows_of(r, rel_bias.shape[-1], *placing)
         by_row = rel_bias[..., None, :].expand(*scores.shape[:-1], -1)
-        scores = scores + looked_up(by_row, rows)
+        scores = scores + looked_up(by_row, rows(rel_bias.shape[-1]))
     if bias is not None:
         scores = scores + bias
     if log_decay is not None:
@@ -119,7 +117,7 @@ def attention(
     weights = softmax(scores, sinks)
     out = weights @ value
     if rel_value is not None:
-        for row in rows_of(r, rel_value.shape[-2], *placing):
+        for row in rows(rel_value.shape[-2]):
             sums = weights.new_zeros(*weights.shape[:-1], rel_value.shape[-2])
             index = expanded(weights, row)
             out = out + sums.scatter_add(-1, index, weights) @ rel_value
