@@ -85,7 +85,7 @@ def replace(model: torch.nn.Module) -> list[str]:
     for module, kind, kept in made:
         module.__class__ = kind
         vars(module).update(kept)
-    asking = {id(module) for _, module, adapter in swaps if adapter.asks}
+    asking = {id(module) for _, module, kind in swaps if issubclass(kind, Asking)}
     for owner in dict.fromkeys(_owners(model, asking)):
         owner.set_attn_implementation(NAME)
     return [name for name, _, adapter in swaps if adapter.attends]
@@ -116,8 +116,6 @@ def _owners(
 class Swapped:
     """A part of the class that replaces the model's own, with the same parameters."""
 
-    #: True where the modules around it have to ask the registry for relpos.
-    asks = False
     #: True for attention, and False for a module that attention needs around it.
     attends = True
 
@@ -136,9 +134,7 @@ class Swapped:
 
 
 class Asking(Swapped):
-    """One of a model that asks the registry for attention."""
-
-    asks = True
+    """One of a model that asks the registry for attention, and has to get relpos."""
 
     def check_registry(self) -> None:
         """Raise where another attention would read the table as a dense bias."""
@@ -286,7 +282,6 @@ class _T5Attention(Asking):
 class _InklingRelativeLogits(Swapped):
     """Returns the position query, which the temperature then multiplies."""
 
-    asks = True
     attends = False
 
     def forward(
