@@ -41,5 +41,5 @@ def exact_results(case: Problem, mode: str, threads: int) -> dict[str, Array]:
     if "out" in results:
         exact.check(results["out"], exact.function)
     if mode in ("bwd", "fwdbwd"):
-        exact.check_backward(threads, exact.grad_out, exact.function)
+        exact.check_backward(threads, exact.function)
     return results

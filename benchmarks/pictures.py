@@ -94,14 +94,11 @@ def lengths_below(axes: Any) -> None:
     axes.set_xlabel("length")
 
 
-def lines_of_schemes(
-    sheet: Any, results: Results, schemes: list[str], figure: Figure, label: str
-) -> Any:
+def lines_of_schemes(sheet: Any, results: Results, figure: Figure, label: str) -> Any:
     """A panel for each mode: full lines both directions, dashed ones causal."""
     panels = sheet.subplots(1, len(MODES), sharey=True)
     for axes, (mode, title) in zip(panels, MODES.items(), strict=True):
-        for scheme in schemes:
-            colour, mark = STYLES[scheme]
+        for scheme, (colour, mark) in STYLES.items():
             for is_causal in (False, True):
                 xs, ys = series(results, scheme, is_causal, mode, figure)
                 style = "--" if is_causal else "-"
@@ -128,7 +125,7 @@ def ratios(sheet: Any, results: Results, ready_made: bool = False) -> None:
 
     whose = "fastest ready-made" if ready_made else "fastest peer"
     label = f"time of the {whose} / relpos"
-    panels = lines_of_schemes(sheet, results, [*STYLES], figure, label)
+    panels = lines_of_schemes(sheet, results, figure, label)
     for axes in panels:
         axes.axhline(1, color="black", lw=1)
         if ready_made:
@@ -141,7 +138,7 @@ def ratios(sheet: Any, results: Results, ready_made: bool = False) -> None:
 def shares(sheet: Any, results: Results) -> None:
     """Useful operations over the peak."""
     label = "fraction of FMA peak"
-    panels = lines_of_schemes(sheet, results, [*STYLES], share_of_ours, label)
+    panels = lines_of_schemes(sheet, results, share_of_ours, label)
     panels[0].set_ylim(0, 1)
 
 

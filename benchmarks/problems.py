@@ -65,6 +65,11 @@ class Problem:
             seen = [min(first + i, keys) for i in range(queries)]
         return math.prod(items) * sum(seen)
 
+    @property
+    def read(self) -> list[Array]:
+        """Return the arrays that decoding reads for each query."""
+        return [x for name, x in self.arrays.items() if name != "query"]
+
     def out(self, fill: float) -> Array:
         query, value = self.arrays["query"], self.arrays["value"]
         return np.full((*query.shape[:-1], value.shape[-1]), fill, query.dtype)
@@ -93,11 +98,10 @@ class Problem:
             call = self.call(threads, out=out)
             call()
             return call, self.check(out, what)
-        grad_out = self.grad_out
-        error = self.check_backward(threads, grad_out, what)
+        error = self.check_backward(threads, what)
         if way == "backward":
-            return self.bind_backward(threads, grad_out), error
-        return lambda: self.bind_backward(threads, grad_out)(), error
+            return self.bind_backward(threads, self.grad_out), error
+        return lambda: self.bind_backward(threads, self.grad_out)(), error
 
     @cached_property
     def grad_out(self) -> Array:
@@ -124,14 +128,14 @@ class Problem:
         expected = [expect(**self.of_row(int(row))) for row in rows]
         return check_error(out[..., rows, :], np.concatenate(expected, axis=-2), what)
 
-    def check_backward(self, threads: int, grad_out: Array, what: str) -> float:
+    def check_backward(self, threads: int, what: str) -> float:
         """Return the largest error of a gradient by the reference.
 
         A query's gradient depends on its own row of grad_out: those of some rows are
         compared. The others sum over all rows: they are compared, whole, for a grad_out
         that is 0 but in these rows.
         """
-        rows = self.rows()
+        rows, grad_out = self.rows(), self.grad_out
         few = np.zeros_like(grad_out)
         few[..., rows, :] = grad_out[..., rows, :]
         expected = [

@@ -227,17 +227,14 @@ def milliseconds(seconds: float) -> str:
 def memory_table(rows: Iterable[Record]) -> str:
     """A column for each row of memory, a line for each entrant."""
     columns = sorted(rows, key=lambda row: (row["mode"], row["shape"][2]))
-    names = dict.fromkeys(x["name"] for row in columns for x in row["entrants"])
+    sizes = [{x["name"]: x.get("bytes") for x in row["entrants"]} for row in columns]
     head = [
         "",
         *(f"{MODES[row['mode']].lower()}, L = {row['shape'][2]}" for row in columns),
     ]
     lines = []
-    for name in names:
-        found = [
-            next((x.get("bytes") for x in row["entrants"] if x["name"] == name), None)
-            for row in columns
-        ]
+    for name in dict.fromkeys(name for each in sizes for name in each):
+        found = [each.get(name) for each in sizes]
         if any(size is not None for size in found):
             cells = ["" if size is None else f"{size / 1e6:.1f}" for size in found]
             lines.append([name, *cells])

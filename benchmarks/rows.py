@@ -108,15 +108,14 @@ def checked(
 def amount(spec: Spec, case: Problem) -> float:
     """Return the useful operations, or the bytes that decoding has to read."""
     if spec.mode == "decode":
-        return float(sum(x.nbytes for n, x in case.arrays.items() if n != "query"))
+        return float(sum(x.nbytes for x in case.read))
     return SCHEMES[spec.scheme].flops(case, WAYS[spec.mode])
 
 
 def yardstick_of(spec: Spec, case: Problem, clock: timing.Clock) -> timing.Yardstick:
     """Return a measure of multiply-adds, or of reading what decoding reads."""
     if spec.mode == "decode":
-        read = [x for name, x in case.arrays.items() if name != "query"]
-        return timing.read_yardstick(read)
+        return timing.read_yardstick(case.read)
     return timing.fma_yardstick(timing.BEST_ISA, "float32", spec.threads, clock)
 
 

@@ -124,12 +124,14 @@ class Samples:
         (self.dropped if moved else self.kept).append(sample)
 
 
-def far_off(first: Mapping[str, float], kinds: Mapping[str, object]) -> set[str]:
-    """Return works whose first time is not near the best of their kind."""
+def far_off(
+    first: Mapping[str, float], kinds: Mapping[str, object], times: float = FAR
+) -> set[str]:
+    """Return works that take more than so many times as long as the best of a kind."""
     best: dict[object, float] = {}
     for name, time in first.items():
         best[kinds[name]] = min(time, best.get(kinds[name], time))
-    return {name for name, time in first.items() if time > FAR * best[kinds[name]]}
+    return {name for name, time in first.items() if time > times * best[kinds[name]]}
 
 
 def alternate(

@@ -16,6 +16,7 @@ from time import strftime
 
 from benchmarks.goals import Record
 from benchmarks.rows import ROOT, THREAD_VARIABLES, Spec, measure
+from benchmarks.timing import far_off
 
 #: glibc: large temporaries are kept, not given back and faulted in again by each
 #: operation. Nobody is asked to know that, so everybody gets it. glibc does not take a
@@ -96,17 +97,15 @@ def far_behind(spec: Spec, before: Sequence[Record]) -> list[Record]:
     if spec.shape[2] < LONG or not same:
         return []
     longest = max(same, key=lambda row: int(row["shape"][2]))
-    timed = [x for x in longest["entrants"][1:] if "seconds" in x]
-    best = {
-        kind: min(x["seconds"] for x in timed if x["ready_made"] == kind)
-        for kind in {x["ready_made"] for x in timed}
-    }
-    far = [x for x in timed if x["seconds"] > TOO_FAR * best[x["ready_made"]]]
-    far += [x for x in longest["entrants"] if x.get("skipped") == FAR_BEHIND]
+    peers = {x["name"]: x for x in longest["entrants"][1:]}
+    kinds = {name: x["ready_made"] for name, x in peers.items()}
+    seconds = {name: x["seconds"] for name, x in peers.items() if "seconds" in x}
+    far = far_off(seconds, kinds, TOO_FAR)
+    far |= {name for name, x in peers.items() if x.get("skipped") == FAR_BEHIND}
     return [
-        {"name": x["name"], "ready_made": x["ready_made"], "skipped": FAR_BEHIND}
-        for x in far
-        if x["name"] in spec.peers
+        {"name": name, "ready_made": kind, "skipped": FAR_BEHIND}
+        for name, kind in kinds.items()
+        if name in far and name in spec.peers
     ]
 
 

@@ -52,8 +52,7 @@ def over_numpy_row(
     with timing.use_isa(isa), relpos.threads(1):
         error = problem.check(call(), label)
         timing.check_error(loop(), call(), f"{label}, the loop")
-        read = [problem.arrays["key"], problem.arrays["value"]]
-        yardstick = timing.read_yardstick(read)
+        yardstick = timing.read_yardstick(problem.read)
         timed = timing.interleave([loop, call], yardstick, repeats)
     return Row.of_ratios(label, "NumPy / relpos", timed, error, target=target)
 
@@ -63,11 +62,10 @@ def plain_loop_row(
 ) -> Row:
     """Measure the time of relpos over that of a plain loop over the same bytes."""
     problem = decode(length)
-    query, key, value = (problem.arrays[name] for name in ("query", "key", "value"))
-    loop = read_bits(key, value) if of_read else gemv_pairs(query, key, value)
+    loop = read_bits(*problem.read) if of_read else gemv_pairs(**problem.arrays)
     with timing.use_isa(isa):
         call, error = problem.prepared("forward", 1, label)
-        yardstick = timing.read_yardstick([key, value])
+        yardstick = timing.read_yardstick(problem.read)
         timed = timing.interleave([call, loop], yardstick, repeats)
     unit = "x reading" if of_read else "x two plain products"
     return Row.of_ratios(label, unit, timed, error, target=target, at_most=True)
@@ -94,7 +92,7 @@ def few_row(label: str, queries: int, isa: str, repeats: int) -> Row:
     """Measure the time of relpos over that of a plain loop with the same result."""
     problem = decode(FEW_LENGTH, queries=queries)
     problem.options["is_causal"] = False  # as the loop, which hides nothing
-    loop = attend_few(*(problem.arrays[name] for name in ("query", "key", "value")))
+    loop = attend_few(*problem.arrays.values())
     with timing.use_isa(isa):
         call, error = problem.prepared("forward", 1, label)
         yardstick = timing.fma_yardstick(isa, "float32")

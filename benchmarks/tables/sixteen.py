@@ -86,8 +86,7 @@ def time_row(
         call, single, peer, error = compared(problem, dtype, label)
         if of_torch and float((peer() - call()).abs().max()) > FAR:
             raise SystemExit(f"{label}: torch's result is another one")
-        read = [problem.arrays["key"], problem.arrays["value"]]
-        yardstick = timing.read_yardstick(read)
+        yardstick = timing.read_yardstick(problem.read)
         beside = peer if of_torch else single
         timed = timing.interleave([call, beside], yardstick, repeats)
     unit = f"x torch {dtype}" if of_torch else "x float32"
