@@ -2,15 +2,16 @@
 
 An experiment is a module beside this one, named in `EXPERIMENTS`. It has
 
-- ``run(quick)``, which returns ``{"seeds": [...], "results": {...}}``: plain numbers,
-  lists and dictionaries. The full form has at least five seeds and takes minutes, the
-  quick one seconds;
+- ``run(seeds, quick)``, which returns its results: plain numbers, lists and
+  dictionaries. The full form takes minutes, the quick one seconds;
 - ``check(results, quick)``, which asserts what the page says came out;
 - ``table(results)``, the rows of its table on the page, the header first.
 """
 
 from __future__ import annotations
 
+#: Of the full form, unless the module has its own; the quick form has the first alone.
+SEEDS = [0, 1, 2, 3, 4]
 #: Name of an experiment -> what it asks. Its module has "_" for "-".
 EXPERIMENTS = {
     "length": "trained at length 16, which positions still serve at 128?",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from os import times
 
-from docs.experiments import EXPERIMENTS, page
+from docs.experiments import EXPERIMENTS, SEEDS, page
 
 DESCRIPTION = """\
 Run experiments and write what came out to relpos/data/experiments, a file each, with
@@ -35,17 +35,19 @@ def processor_time() -> float:
 def run(name: str, quick: bool) -> None:
     """One experiment, its results written in full form, and its asserts."""
     module = page.module_of(name)
+    seeds = getattr(module, "SEEDS", SEEDS)[: 1 if quick else None]
     start = processor_time()
-    found = module.run(quick)
+    results = module.run(seeds, quick)
     seconds = processor_time() - start
     if not quick:
         page.FOLDER.mkdir(exist_ok=True)
-        text = page.said({"name": name, **found, **page.source(seconds)})
+        found = {"name": name, "seeds": seeds, "results": results}
+        text = page.said(found | page.source(seconds))
         (page.FOLDER / f"{name}.json").write_text(text, encoding="utf-8")
         page.write(name)
     else:
-        print(page.said(found["results"]), end="")
-    module.check(found["results"], quick)
+        print(page.said(results), end="")
+    module.check(results, quick)
     print(f"{name}: as claimed, in {seconds:.1f} s")
 
 

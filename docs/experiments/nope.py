@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from docs.experiments import letters
-from docs.experiments.page import SEEDS, spread
+from docs.experiments.page import spread
 from relpos import nn
 
 LENGTH, LAYERS, STEPS, ITEMS = 32, 2, 200, 128
@@ -56,14 +56,13 @@ def measure(name: str, seed: int, steps: int) -> list[float]:
     return [r_squared(hidden) for hidden in states(learner, tokens)]
 
 
-def run(quick: bool) -> dict[str, Any]:
+def run(seeds: list[int], quick: bool) -> dict[str, Any]:
     """For each model, by layer, lists by seed."""
-    seeds, steps = (SEEDS[:1], 150) if quick else (SEEDS, STEPS)
-    results = {
+    steps = 150 if quick else STEPS
+    return {
         name: np.transpose([measure(name, seed, steps) for seed in seeds])
         for name in MODELS
     }
-    return {"seeds": seeds, "results": results}
 
 
 def check(results: dict[str, Any], quick: bool) -> None:

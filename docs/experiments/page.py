@@ -21,8 +21,6 @@ from relpos._bench import cpu_name
 
 FOLDER = Path(data.__file__).with_name("experiments")
 _DIGITS = 4
-#: Of the full form of an experiment; the quick one has the first alone.
-SEEDS = [0, 1, 2, 3, 4]
 
 PAGES = [
     Path(__file__).parents[1] / name for name in ("experiments.md", "real-data.md")
