@@ -291,7 +291,7 @@ def crossed(
 
 
 def with_axis(
-    attempt: Attempt, x: Array, axis: int, change: Callable[..., Array]
+    attempt: Attempt, x: Array, axis: int, change: Callable[..., Any]
 ) -> Array | None:
     """Change a set along an axis, to another order or to one entry for all."""
     if x.ndim < -axis or x.shape[axis] < 2:
