@@ -155,7 +155,7 @@ class Attempt:
     @property
     def _hiding(self) -> tuple[dict[str, Array], Array]:
         arguments = *self.lengths, *map(self.get, ("query_offset", *HIDING))
-        return self.kept.by_contents(arguments, lambda: _hiding_of(self))
+        return self.kept.by_identity(arguments, lambda: _hiding_of(self))
 
     @property
     def cached(self) -> int:

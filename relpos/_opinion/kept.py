@@ -18,22 +18,29 @@ class Kept:
     """Results that were computed from arguments, of which the last used are kept."""
 
     def __init__(self) -> None:
-        self._results: OrderedDict[object, tuple[Any, int]] = OrderedDict()
+        self._results: OrderedDict[object, tuple[Any, int, object]] = OrderedDict()
         self._bytes = 0
 
     def by_contents(self, arguments: object, compute: Callable[[], T]) -> T:
         """Return what arguments of these contents give, which nobody may change."""
         key = _contents(arguments)
+        return self._of(key, key, compute)
+
+    def by_identity(self, arguments: tuple[object, ...], compute: Callable[[], T]) -> T:
+        """Return what these objects give, which nobody may change."""
+        return self._of(tuple(map(id, arguments)), arguments, compute)
+
+    def _of(self, key: object, held: object, compute: Callable[[], T]) -> T:
         if (kept := self._results.get(key)) is not None:
             self._results.move_to_end(key)
             found: T = kept[0]
             return found
         found = compute()
-        size = _bytes_of((found, key))
-        self._results[key] = found, size
+        size = _bytes_of((found, held))
+        self._results[key] = found, size, held  # by identity: no other has its id
         self._bytes += size
         while self._bytes > MOST_BYTES or len(self._results) > MOST:
-            _, (_, size) = self._results.popitem(last=False)
+            _, (_, size, _) = self._results.popitem(last=False)
             self._bytes -= size
         return found
 

@@ -129,12 +129,10 @@ def unpaired(
 
     Both are empty if one side has all parameters of the other.
     """
-    sides = (reference, mine), (mine, reference)
-    theirs, own = (
-        {n: x.shape for n, x in side.items() if n not in other and not n.isdigit()}
-        for side, other in sides
-    )
-    lone = {*theirs, *own}
+    theirs = {n: x.shape for n, x in reference.items() if n not in mine}
+    own = {n: x.shape for n, x in mine.items() if n not in reference}
+    lone = {n for n in (*theirs, *own) if not n.isdigit()}
+    theirs, own = ({n: x[n] for n in x if n in lone} for x in (theirs, own))
     if not theirs or not own:
         return set(), None
     pairs = {old: new for old, new in names.items() if old != new}
