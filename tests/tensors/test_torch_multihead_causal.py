@@ -72,7 +72,7 @@ def test_the_layer_hides_the_future_in_every_call(position, masked):
 @pytest.mark.parametrize("is_causal", [True, False])
 @pytest.mark.parametrize("position", POSITIONS)
 def test_a_step_by_step_decode_is_one_call(position, is_causal):
-    """Of the past; a layer that hides the future may be given it, too."""
+    """Decode from keys of the past; a causal layer may be given the future, too."""
     module, x = made(position, is_causal), draw(N, L, E)
     future = torch.ones(L, L, dtype=torch.bool).triu(1)
     whole = module(x, x, x, attn_mask=future, is_causal=True)[0]
