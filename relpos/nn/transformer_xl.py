@@ -331,6 +331,19 @@ def _form(
     return r_w_bias, r_r_bias, attn_mask, mems
 
 
+def check_mask_shape(
+    shape: tuple[int, ...], length: int, total: int, batch: int
+) -> None:
+    """Refuse an attn_mask of another shape than those of the published layer."""
+    if shape not in {(total, batch), (length, total, batch), (length, total, 1)}:
+        hint = " (a mask of pairs needs a last axis: attn_mask[:, :, None])"
+        raise ValueError(
+            f"attn_mask: got shape {shape}; expected (Lk, B) = {(total, batch)} or "
+            f"(Lq, Lk, B or 1) = {(length, total, batch)}"
+            f"{hint * (shape == (length, total))}"
+        )
+
+
 def read_mask(
     mask: Any, length: int, total: int, batch: int
 ) -> tuple[Array | None, bool]:
@@ -338,15 +351,7 @@ def read_mask(
     if mask is None:
         return None, length <= 1  # then no key is in the future
     given = as_mask("attn_mask", mask)
-    shapes = {(total, batch), (length, total, batch), (length, total, 1)}
-    if given.shape not in shapes:
-        hint = ""
-        if given.shape == (length, total):
-            hint = " (a mask of pairs needs a last axis: attn_mask[:, :, None])"
-        raise ValueError(
-            f"attn_mask: got shape {given.shape}; expected (Lk, B) = {(total, batch)} "
-            f"or (Lq, Lk, B or 1) = {(length, total, batch)}{hint}"
-        )
+    check_mask_shape(given.shape, length, total, batch)
     hidden = as_zero_one("attn_mask", given)
     if hidden.ndim == 2:
         hidden = hidden[None]

@@ -202,6 +202,7 @@ def test_memory():
         ("conformer", {"mask": torch.full((2, 1, 5), 2)}, "mask: has values other tha"),
         ("conformer", {"mask": torch.ones(2, 4, 5)}, r"mask: got shape \(2, 4, 5\)"),
         ("xl", {"attn_mask": torch.zeros(7, 3)}, r"attn_mask: got shape \(7, 3\)"),
+        ("xl", {"attn_mask": torch.zeros(5, 7)}, r"needs a last axis: attn_mask\[:, :"),
         ("xl", {"attn_mask": [0]}, "attn_mask: got list; expected a tensor"),
         ("xl", {"r": None}, "r: got NoneType; expected a tensor"),
         ("xl", {"r_w_bias": 0}, "after w and r.*, r_w_bias=; expected"),

@@ -12,6 +12,7 @@ import relpos.torch
 from relpos._twins import TENSORS, twin
 from relpos.nn._inputs import check_length
 from relpos.nn.transformer_xl import (
+    check_mask_shape,
     check_pairs,
     check_queries,
     check_rows,
@@ -363,12 +364,7 @@ def _read_hidden(mask: Any, length: int, total: int, batch: int) -> Tensor | Non
     if mask is None:
         return None
     check_tensors(attn_mask=mask)
-    shapes = {(total, batch), (length, total, batch), (length, total, 1)}
-    if tuple(mask.shape) not in shapes:
-        raise ValueError(
-            f"attn_mask: got shape {(*mask.shape,)}; expected (Lk, B) = "
-            f"{(total, batch)} or (Lq, Lk, B or 1) = {(length, total, batch)}"
-        )
+    check_mask_shape((*mask.shape,), length, total, batch)
     hidden = as_zero_one("attn_mask", mask)
     if hidden.dim() == 2:
         hidden = hidden[None]
