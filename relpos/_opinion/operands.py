@@ -87,7 +87,8 @@ def transposed(attempt: Attempt) -> Iterator[Attempt]:
     if len({*attempt.lengths}) > 1 or attempt.lengths[0] < 2:
         return
     names = attempt.given(TERMS)
-    every = [("content",), ("content", "pos_bias_u"), *((name,) for name in names)]
+    single = ((name,) for name in names if name != "attn_mask")  # see mask_transposed
+    every = [("content",), ("content", "pos_bias_u"), *single]
     for some in (*every, ("rel_key", "pos_bias_v")) if names else ():
         if {*some} <= {"content", *names}:
             words = " and ".join(TERMS[name] for name in some)
