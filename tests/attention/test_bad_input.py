@@ -6,6 +6,7 @@ names what to change in a good call.
 
 from __future__ import annotations
 
+import inspect
 import sys
 
 import numpy as np
@@ -75,7 +76,11 @@ def test_schemes_biases_and_recipes(function, error, changes, pattern):
 
 @pytest.mark.parametrize("function", GOOD)
 def test_good_arguments_are_good(function):
-    function_of(function)(**GOOD[function])
+    """A flag may be a bool of NumPy."""
+    function, good = function_of(function), GOOD[function]
+    parameters = inspect.signature(function).parameters.items()
+    flags = {n: np.bool_(p.default) for n, p in parameters if type(p.default) is bool}
+    np.testing.assert_equal(function(**flags | good), function(**good))
 
 
 def test_scale_of_head_dim_0():

@@ -256,6 +256,11 @@ def test_curves_that_ignore_positions_fail(report):
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(("curve", "steps"), [([2.0, 0.5, 0.1], 2), ([2.0, 1.0], 3)])
+def test_steps_to_a_loss_begin_at_1(curve, steps):
+    assert training.steps_to(1.0, curve) == steps
+
+
 def test_the_floor_is_the_entropy_of_counts():
     """Two letters, alternating: half of all others, and all before at distance 1."""
     tokens = np.arange(training.LENGTH)[None] % 2

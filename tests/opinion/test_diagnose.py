@@ -12,6 +12,7 @@ from random_problems import runs
 
 import relpos
 from relpos._opinion.differences import DIFFERENCES
+from relpos._opinion.kept import MOST_BYTES, Kept
 from relpos._schemes import scheme_called
 
 KINDS = [(name, "mistake", *x) for name, x in MISTAKES.items()]
@@ -472,3 +473,16 @@ def test_functions_get_what_they_take():
     assert relpos.diagnose(relpos.attention, *tensors).kind == "same"
     with pytest.raises(AttributeError, match="nothing"):
         relpos.diagnose(lambda *inputs: inputs[0].nothing, **arguments)
+
+
+def test_results_that_are_kept_have_a_limit_of_bytes():
+    """The one that was used least recently is computed again."""
+    kept, computed = Kept(), []
+
+    def result(number):
+        computed.append(number)
+        return np.zeros(MOST_BYTES // 4, np.uint8)
+
+    for number in (0, 1, 2, 3, 0, 4, 0, 1):
+        kept.by_contents(number, lambda number=number: result(number))
+    assert computed == [0, 1, 2, 3, 4, 1]
