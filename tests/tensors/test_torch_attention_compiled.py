@@ -8,7 +8,7 @@ import pytest
 import torch
 from inductor import NEEDS_COMPILER, compile_afresh  # noqa: F401
 from torch.func import grad, jvp, vmap
-from torch_attention import CALLS, run, tensors_of
+from torch_attention import CALLS, tensors_of
 
 import relpos.torch
 from relpos.torch import _attend
@@ -23,7 +23,9 @@ def compiled(function, **options):
 
 def function_of(label):
     """out and lse of a call as a function of its floating tensors."""
-    return lambda inputs: run(label, inputs, return_lse=True)[:2]
+    call = CALLS[label]
+    function, others = getattr(relpos.torch, call.function), tensors_of(call.others)
+    return lambda inputs: function(**inputs, **others, return_lse=True)[:2]
 
 
 def loss_of(found):
