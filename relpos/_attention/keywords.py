@@ -22,7 +22,7 @@ Off: TypeAlias = Literal[False]
 
 
 class Common(TypedDict, total=False):
-    """Keywords of `graph_attention`, too."""
+    """Keywords that all functions share."""
 
     num_threads: int | None
     scale: float | None
@@ -32,7 +32,7 @@ class Common(TypedDict, total=False):
 
 
 class Computed(Common, total=False):
-    """Keywords of all other functions, without those of results."""
+    """Keywords of all but `graph_attention`, without those of results."""
 
     rng: Seed
     enable_gqa: bool
@@ -50,7 +50,7 @@ class Computed(Common, total=False):
 
 
 class Keywords(Computed, Generic[Flag], total=False):
-    """Keywords of these functions."""
+    """Keywords of all but `graph_attention`."""
 
     return_lse: Flag
     return_weights: Flag

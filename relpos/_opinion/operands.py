@@ -87,7 +87,8 @@ def transposed(attempt: Attempt) -> Iterator[Attempt]:
     if len({*attempt.lengths}) > 1 or attempt.lengths[0] < 2:
         return
     names = attempt.given(TERMS)
-    single = ((name,) for name in names if name != "attn_mask")  # see mask_transposed
+    # "mask_transposed" has the mask, with what it hides
+    single = ((name,) for name in names if name != "attn_mask")
     every = [("content",), ("content", "pos_bias_u"), *single]
     for some in (*every, ("rel_key", "pos_bias_v")) if names else ():
         if {*some} <= {"content", *names}:
@@ -244,7 +245,7 @@ def other_decays(attempt: Attempt) -> Iterator[Attempt]:
 
 
 #: Rules by which relative values (..., Lq, Lk, Dv) are summed, in words: of the weights
-#: and these values. The last one fits as many queries as keys.
+#: and these values. The last one needs as many queries as keys.
 SUMS: dict[str, Callable[[Array, Array], Array]] = {
     "without weights, as their sum over all keys": lambda p, x: x.sum(axis=-2),
     "without weights, as their mean over all keys": lambda p, x: x.mean(axis=-2),

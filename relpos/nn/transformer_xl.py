@@ -334,7 +334,7 @@ def _form(
 def check_mask_shape(
     shape: tuple[int, ...], length: int, total: int, batch: int
 ) -> None:
-    """Refuse an attn_mask of another shape than those of the published layer."""
+    """Refuse a shape of attn_mask that the published layer does not take."""
     if shape not in {(total, batch), (length, total, batch), (length, total, 1)}:
         hint = " (a mask of pairs needs a last axis: attn_mask[:, :, None])"
         raise ValueError(

@@ -44,7 +44,7 @@ class Setting:
 
     names: tuple[str, ...]
     values: dict[str, Any]  # of the other arguments of `relpos.attention`
-    more: dict[str, Any] | None = None  # of those of FIRE, or of a graph
+    more: dict[str, Any] | None = None  # what only FIRE or a graph has
     lse: bool = True  # is asked for
     kept: bool = True  # results, for a backward
     looks: bool = False  # at the numbers of the mask, which are those of its caller

@@ -195,7 +195,7 @@ class TensorFunction:
     # ---- derivatives ----------------------------------------------------------------
 
     def keep(self, ctx: Any, args: Sequence[Any], needed: Sequence[bool]) -> None:
-        """Keep the arguments for the backward, without an operand that it needs not."""
+        """Keep arguments for the backward, without an operand that it does not read."""
         count = len(self.operands)
         kept, ctx.settings = list(args[:count]), args[count:]
         if [n for n, use in enumerate(needed[:count]) if use] == [self.linear]:
