@@ -76,7 +76,7 @@ def test_every_file_is_compiled_and_linked_with_the_flags_of_its_build(tree, nam
     kinds = name.partition("=")[2]
     for words in calls:
         debug = [word for word in words if word.startswith("-g")][-1]
-        assert debug == ("-g0" if name == "release" else "-g")
+        assert debug == {"r": "-g0", "d": "-g", "s": "-g1"}[name[0]]
         assert level(words) == {"r": "-O3", "d": "-Og", "s": "-O1"}[name[0]]
         assert [w for w in words if w.startswith("-fsanitize")] == (
             [f"-fsanitize={kinds}"] if kinds else []
