@@ -53,11 +53,13 @@ CFLAGS = [
     "-fvisibility=hidden",
     "-pthread",
 ]
-SANITIZE = ["-O1", "-g1", "-fno-omit-frame-pointer"]  # -g compiles 1.6 times as long
+ASSERTS = "-DRELPOS_ASSERTS"  # rp_assert of csrc/relpos.h looks
+# -g compiles 1.6 times as long
+SANITIZE = ["-O1", "-g1", "-fno-omit-frame-pointer", ASSERTS]
 # per RELPOS_BUILD; what comes last counts, and these follow the interpreter's own flags
 BUILDS = {
     "release": ["-O3", "-g0"],  # debug information would hold paths, and 7 MB
-    "debug": ["-Og", "-g"],
+    "debug": ["-Og", "-g", ASSERTS],
     "sanitize=address,undefined": [*SANITIZE, "-fsanitize=address,undefined"],
     "sanitize=thread": [*SANITIZE, "-fsanitize=thread"],
 }

@@ -1,5 +1,8 @@
 /* problems.h: what the kernels are asked to do, as plain C: filled by csrc/python, or by the
- * gufuncs, and read by every kernel. */
+ * gufuncs, and read by every kernel.
+ *
+ * Whoever fills a problem keeps the limits and the conditions that are written here. Kernels
+ * rely on them; kernels/conditions.h looks in builds for debugging. */
 #ifndef RELPOS_PROBLEMS_H
 #define RELPOS_PROBLEMS_H
 
@@ -11,8 +14,12 @@ enum { RP_CLIP, RP_ZERO }; /* rp_attention.beyond; "raise" is checked before the
 enum { RP_MASK_NONE, RP_MASK_BOOL, RP_MASK_F32, RP_MASK_F64 };
 
 #define RP_UNBOUNDED INT64_MAX
-/* largest |query_offset|, |first| */
+/* The largest |query_offset|, |first| and place in a whole: sums of three, with the lengths of
+ * arrays, do not overflow. */
 #define RP_FARTHEST ((INT64_C(1) << 60) - 1)
+/* The largest side of a window: beyond any relative position of queries and keys that lie as
+ * far from each other as they may. */
+#define RP_WIDEST (2 * RP_FARTHEST)
 
 /* A table of positions: `rows` rows, whose row 0 is that of relative position `first`. */
 typedef struct {
@@ -22,17 +29,21 @@ typedef struct {
 
 /* Where queries stand, and which pairs may attend to each other. */
 typedef struct {
-    const int64_t *query_offset, *key_lengths; /* (B,), NULL: 0 and Lk */
-    int64_t window_left, window_right;         /* r outside [-left, right] is hidden */
-    rp_array
-        key_ranges; /* (B, 1, Lq, 2), int64: query i sees only keys in [begin, end) */
-    rp_array mask;  /* (B, H, Lq, Lk) */
+    /* (B,), NULL: 0 and Lk. At most RP_FARTHEST away from 0; 0 to Lk. */
+    const int64_t *query_offset, *key_lengths;
+    /* r outside [-left, right] is hidden. left: 0 to RP_WIDEST; right: -left, or without a
+     * left side -RP_FARTHEST, to RP_WIDEST; either may be RP_UNBOUNDED. */
+    int64_t window_left, window_right;
+    /* (B, 1, Lq, 2), int64: query i sees only keys in [begin, end). Any numbers: sight.h cuts
+     * them to the keys that there are. */
+    rp_array key_ranges;
+    rp_array mask; /* (B, H, Lq, Lk) */
     int mask_type;
 } rp_sight;
 
 enum { RP_MOST_LABELS = 8 };
 
-/* Integers of `size` bytes, (B, 1, Lq, Lk). */
+/* Integers of `size` bytes, (B, 1, Lq, Lk). Any numbers: one that is no row of a table is none. */
 typedef struct {
     rp_array array;
     int size;
@@ -53,7 +64,7 @@ typedef struct {
 /* Where the problem is a part of a larger one, the whole. Dropout keeps those pairs that it
  * keeps of the whole, and keys are cut into chunks as the whole's are. */
 typedef struct {
-    int64_t query, key, head; /* places of its first there */
+    int64_t query, key, head; /* places of its first there, 0 to RP_FARTHEST */
     const int64_t *items;     /* (B,): item b is this one of the whole; NULL: b */
     int64_t key_heads;        /* of the whole; 0: as many as here */
     int has_more_keys;        /* the whole's rows sum over other keys, too */
@@ -63,8 +74,8 @@ typedef struct {
  * x = offsets[j - i + Lq] * queries[i], all of them double. */
 typedef struct {
     /* (B, 1, Lq + Lk, 1), (B, 1, Lq, 1), (B, H, ranges, 3): start, slope, intercept.
-     * Offsets lie side by side; lines are those of item 0 for all, starts, which rise,
-     * those of its head 0. */
+     * Offsets lie side by side, and are those of the item's own query_offset; lines are those
+     * of item 0 for all, starts, which rise, those of its head 0. */
     rp_array offsets, queries, lines;
     int64_t ranges;
     /* x falls along a row where this is set; else it falls up to the query's own position
@@ -117,12 +128,16 @@ typedef struct {
 } rp_attention;
 
 /* Gradients of the same problem: sum(grad_out * out) + sum(grad_lse * lse) with respect to
- * every operand whose gradient array is present. out, row_max and row_sum are inputs.
+ * every operand whose gradient array is present. out, row_max and row_sum are inputs; kept,
+ * lse and weights are absent. There are queries, and keys unless grad_sinks is wanted.
  * grad_out may be of 16 bits, and without labels the gradients that are written may.
  * Arrays have the shape of their operand. grad_query, grad_key, grad_value and
  * grad_position_query are written, those of key and value as sums over the heads of a group;
  * the others are added to, those of tables, u and v along every axis on which their array has
- * stride 0 (that is how a table that heads or batch items share gets one gradient). */
+ * stride 0 (that is how a table that heads or batch items share gets one gradient). Along the
+ * batch either all items have the same gradient or each has its own, and those of sinks,
+ * log_decay and FIRE's lines are each head's own: units that add to one at the same time would
+ * lose terms. */
 typedef struct {
     rp_attention forward;
     rp_array grad_out, grad_lse; /* (B, H, Lq, Dv | 1); either may be absent */
@@ -133,7 +148,8 @@ typedef struct {
     rp_array grad_log_decay;
     /* Derivatives, in double, of fire.offsets by c and of fire.queries by (c, threshold);
      * (B, H, ranges + 1, 2): sums of dS and of dS x by range, which are the gradients of
-     * intercepts and slopes, and in the last row those of c and threshold. */
+     * intercepts and slopes, and in the last row those of c and threshold. Slopes differ by
+     * batch item only where query_offset, or fire.offsets or fire.queries, do. */
     rp_array fire_offset_slopes, fire_query_slopes, grad_fire;
 } rp_gradients;
 
@@ -157,6 +173,8 @@ typedef struct {
     int threads;
 } rp_graph;
 
+/* As rp_gradients; grad_query and grad_position_query are not written where a query has no
+ * edges. */
 typedef struct {
     rp_graph forward;
     rp_array grad_out, grad_lse;

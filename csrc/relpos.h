@@ -21,6 +21,16 @@ typedef enum {
     RP_INTERRUPTED, /* the poll hook has set Python's exception, or the process was forked */
 } rp_status;
 
+/* What a caller has promised. Builds for debugging and those with sanitizers end the process
+ * where it does not hold (RELPOS_BUILD of setup.py); a release does not look. */
+#ifdef RELPOS_ASSERTS
+#undef NDEBUG
+#include <assert.h>
+#define rp_assert(condition) assert(condition)
+#else
+#define rp_assert(condition) ((void)sizeof(!(condition)))
+#endif
+
 /* ---- memory.c: the only allocator ---------------------------------------- */
 
 /* count * size bytes, 64-byte aligned, contents undefined; NULL when the product

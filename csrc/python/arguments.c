@@ -176,28 +176,20 @@ can_read(const operand_row *row, int direction)
 int
 take_operand(direct_call *d, int index, PyObject *value)
 {
-    const operand_row *row = &operand_rows[index];
-    array_view *view = &d->call.views[index];
-    PyObject *array = can_read(row, d->call.direction) ? plain_array(d, value) : NULL;
-    if (array == NULL || view->owner != NULL) {
-        Py_XDECREF(array);
-        return 0;
-    }
-    take_view(array, view);
-    FIELD(&d->call, rp_array, row->array).data = view->data;
-    return view->kind >= KIND_F16 && view->kind <= KIND_BOOL;
+    PyObject **owner = &d->call.views[index].owner;
+    if (*owner == NULL && can_read(&operand_rows[index], d->call.direction))
+        return (*owner = plain_array(d, value)) != NULL;
+    return 0;
 }
 
 /* Takes the array that the result is written to. */
 static int
 take_out(direct_call *d, PyObject *value)
 {
-    array_view *view = &d->call.views[OUT];
-    if (d->of_tensors || view->owner != NULL || !PyArray_CheckExact(value))
-        return 0;
-    take_view(Py_NewRef(value), view);
-    d->call.problem.forward.results.out.data = view->data;
-    return !overlaps_itself(view);
+    PyObject **owner = &d->call.views[OUT].owner;
+    if (*owner == NULL && !d->of_tensors && PyArray_CheckExact(value))
+        return (*owner = Py_NewRef(value)) != NULL;
+    return 0;
 }
 
 /* Whether the result may be written over an argument. */
@@ -276,7 +268,7 @@ check_array(attention_call *call, int index)
 
 /* Kinds of all arrays, the query's first, and what the call makes. */
 static int
-check_arrays(direct_call *d)
+check_arguments(direct_call *d)
 {
     attention_call *call = &d->call;
     for (int i = 0; i < OPERANDS; i++)
@@ -337,6 +329,9 @@ take_settings(direct_call *d)
     rp_attention *p = &call->problem.forward;
     int has_tables = p->rel_key.array.data || p->rel_query.array.data ||
                      p->rel_value.array.data || p->rel_bias.array.data;
+    d->right = d->is_causal && d->right > 0 ? 0 : d->right;
+    p->sight.window_left = d->left;
+    p->sight.window_right = d->right;
     if (take_dimensions(call) < 0 || p->D == 0 ||
         (!has_tables && (d->has_first || d->buckets.owner != NULL)) ||
         (p->pos_bias_v.data && !p->rel_key.array.data) ||
@@ -344,9 +339,6 @@ take_settings(direct_call *d)
          (has_tables || d->is_causal || d->has_window)) ||
         d->length < 0 || d->length > p->Lk)
         return 0;
-    d->right = d->is_causal && d->right > 0 ? 0 : d->right;
-    p->sight.window_left = d->left;
-    p->sight.window_right = d->right;
     if (p->scale == 0)
         p->scale = 1 / sqrt((double)p->D);
     if (!place_tables(d))
@@ -359,9 +351,10 @@ int
 fit_arguments(direct_call *d)
 {
     shape_rules rules = {.groups = d->groups};
-    return fit_shapes(&d->call, rules).rule == FITS && !may_overwrite(&d->call) &&
-           gather_tables(d) && check_arrays(d) && lay_out(&d->call) == 0 &&
-           take_settings(d) && are_sums_numbers(&d->call);
+    /* no Python code runs from here on until the kernel has returned */
+    return take_views(&d->call) == 0 && fit_shapes(&d->call, rules).rule == FITS &&
+           !may_overwrite(&d->call) && gather_tables(d) && check_arguments(d) &&
+           lay_out(&d->call) == 0 && take_settings(d) && are_sums_numbers(&d->call);
 }
 
 int

@@ -240,7 +240,7 @@ check_storage(const attention_call *call)
 static int
 take_problem(attention_call *call, PyObject *operands)
 {
-    if (take_operands(call, operands) < 0 || take_edge_vectors(call, operands) < 0)
+    if (take_operands(call, operands) < 0)
         return -1;
     if (call->used != PyDict_Size(operands))
         return reject(call, PyExc_TypeError, "operands", "has a key that is not known");

@@ -122,7 +122,8 @@ check_rows(const direct_call *d)
         if (view->owner == NULL)
             continue;
         npy_intp length = view->shape[row_axis(tables[i], view)];
-        if (!view->is_behaved || (count >= 0 && length != count))
+        if (!view->is_behaved || view->kind == KIND_OTHER ||
+            (count >= 0 && length != count))
             return 0;
         count = length;
     }

@@ -51,15 +51,31 @@ take_threads(direct_call *d, PyObject *number)
     return threads >= 0 && threads <= RP_MAX_THREADS && !PyErr_Occurred();
 }
 
+/* Whether an argument is given by position and by name, one of them perhaps as None: Python
+ * refuses that. */
+static int
+repeats_argument(PyObject *const *args)
+{
+    PyObject *name, *value;
+    for (Py_ssize_t at = 0; PyDict_Next(args[1], &at, &name, &value);)
+        for (Py_ssize_t i = 0; i < PyTuple_Size(args[0]); i++)
+            if (name_at(i) == name)
+                return 1;
+    return 0;
+}
+
 static int
 take_arguments(direct_call *d, PyObject *const *args)
 {
     PyObject *name, *value;
     Py_ssize_t at = 0;
-    while (next_argument(args, &at, &name, &value))
-        if (name == NULL || !take_argument(d, name, value))
-            return 0;
-    return 1;
+    int is_taken = !repeats_argument(args);
+    while (is_taken && next_argument(args, &at, &name, &value)) {
+        Py_INCREF(value); /* Python code that it runs may drop it from the dict */
+        is_taken = name != NULL && take_argument(d, name, value);
+        Py_DECREF(value);
+    }
+    return is_taken;
 }
 
 /* What Python needs for a backward: names and tensors, and the other arguments; or None. */

@@ -15,6 +15,8 @@ release_table(table_call *call)
     Py_XDECREF(call->positions);
 }
 
+/* Converts both arrays, which may run Python code where they are of subclasses: shapes are those
+ * of the converted ones. */
 static int
 take_table(table_call *call, PyArrayObject *from, PyArrayObject *positions)
 {
@@ -142,12 +144,15 @@ py_learned_rows(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "O!O!s:learned_rows", &PyArray_Type, &table,
                           &PyArray_Type, &positions, &name))
         return NULL;
-    if (PyArray_NDIM(table) < 2)
-        PyErr_SetString(PyExc_ValueError, "learned_rows: the table has no rows");
-    else if (take_table(&call, table, positions) == 0)
-        found = run_table(self, RP_UFUNC_learned, &call,
-                          PyArray_DIM(table, PyArray_NDIM(table) - 2), name,
-                          PyArray_NDIM(positions), PyArray_DIMS(positions));
+    if (take_table(&call, table, positions) == 0) {
+        int axes = PyArray_NDIM(call.from);
+        if (axes < 2)
+            PyErr_SetString(PyExc_ValueError, "learned_rows: the table has no rows");
+        else
+            found = run_table(
+                self, RP_UFUNC_learned, &call, PyArray_DIM(call.from, axes - 2), name,
+                PyArray_NDIM(call.positions), PyArray_DIMS(call.positions));
+    }
     release_table(&call);
     return found;
 }
@@ -162,12 +167,15 @@ py_learned_sums(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "O!O!n:learned_sums", &PyArray_Type, &grad,
                           &PyArray_Type, &positions, &rows))
         return NULL;
-    int axes = PyArray_NDIM(grad);
-    if (rows < 0 || axes < 2 || PyArray_DIM(grad, axes - 2) != PyArray_SIZE(positions))
-        PyErr_SetString(PyExc_ValueError, "learned_sums: shapes do not fit");
-    else if (take_table(&call, grad, positions) == 0)
-        sums = run_table(self, RP_UFUNC_learned_backward, &call, rows, "positions", 1,
-                         &rows);
+    if (take_table(&call, grad, positions) == 0) {
+        int axes = PyArray_NDIM(call.from);
+        if (rows < 0 || axes < 2 ||
+            PyArray_DIM(call.from, axes - 2) != PyArray_SIZE(call.positions))
+            PyErr_SetString(PyExc_ValueError, "learned_sums: shapes do not fit");
+        else
+            sums = run_table(self, RP_UFUNC_learned_backward, &call, rows, "positions",
+                             1, &rows);
+    }
     release_table(&call);
     return sums;
 }

@@ -9,13 +9,22 @@ int
 take_edge_vectors(attention_call *call, PyObject *operands)
 {
     for (int i = 0; i < EDGE_VECTORS; i++) {
-        PyObject *value = take_entry(call, operands, &edge_entries[i], 0);
-        if (value == NULL && PyErr_Occurred())
+        call->edges[i] =
+            (PyArrayObject *)take_entry(call, operands, &edge_entries[i], 0);
+        if (call->edges[i] == NULL && PyErr_Occurred())
             return -1;
-        PyArrayObject *array = call->edges[i] = (PyArrayObject *)value;
+    }
+    return 0;
+}
+
+int
+check_edge_vectors(const attention_call *call)
+{
+    for (int i = 0; i < EDGE_VECTORS; i++) {
+        PyArrayObject *array = call->edges[i];
         if (array == NULL)
             continue;
-        if (!PyArray_Check(value) || PyArray_TYPE(array) != NPY_INT64 ||
+        if (!PyArray_Check(array) || PyArray_TYPE(array) != NPY_INT64 ||
             !PyArray_ISCARRAY_RO(array) || PyArray_NDIM(array) != 1)
             return reject(call, PyExc_TypeError, edge_entries[i].name,
                           "must be a C-contiguous int64 vector");

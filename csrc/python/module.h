@@ -60,10 +60,12 @@ int add_bfloat16(PyObject *module);
 PyArray_Descr *descr_of(int type);
 /* How kernels read numbers of a kind. */
 int storage_of(int kind);
-/* Views an ndarray; returns 0 for any other object. */
+/* Views an ndarray; returns 0 for any other object. What it says holds until Python code runs,
+ * which may resize the array: views are taken when every argument has been read. */
 int take_view(PyObject *value, array_view *view);
-/* Views an ndarray or a plain tensor, and takes over the reference; -1: neither. */
-int take_array_view(PyObject *value, array_view *view);
+/* The ndarray that a value is, or the one over a plain tensor, and takes over the reference;
+ * NULL: neither. */
+PyObject *as_owner(PyObject *value);
 /* Copies an array of 16 bits to float32, and views that; -1, with or without an error, where it
  * does not, as of one that repeats an item. */
 int widen_view(array_view *view);
@@ -82,8 +84,11 @@ int spread_offsets(const array_view *view, const npy_intp *shape, int ndim, int 
 /* ---- tensors.c -------------------------------------------------------------------- */
 
 /* A new reference to an array over the memory of a plain tensor; NULL without an error for
- * all else. */
+ * all else. It calls methods of the tensor, which may run Python code. */
 PyObject *view_tensor(PyObject *value);
+/* Whether an array that lies in the memory of a plain tensor lies there still: of others 1.
+ * Runs no Python code. */
+int is_current(PyObject *array);
 
 /* ---- operands.c: the dict of attention_forward and attention_backward -------------- */
 
@@ -177,13 +182,25 @@ typedef struct {
 /* Sets an exception that names the operand; returns -1. */
 int reject(const attention_call *call, PyObject *type, const char *operand,
            const char *what);
+/* Arrays, vectors and scalars, checked; memory that depends on B is not filled yet. */
+int take_operands(attention_call *call, PyObject *operands);
+
+/* ---- arrays.c: those of a call ------------------------------------------------------- */
+
 /* The entry as a new reference; NULL without an error when it is absent or None. */
 PyObject *take_entry(attention_call *call, PyObject *operands, const dict_entry *entry,
                      int required);
-/* Arrays, vectors and scalars, checked; memory that depends on B is not filled yet. */
-int take_operands(attention_call *call, PyObject *operands);
+/* Reads all arrays of the dict. */
+int take_owners(attention_call *call, PyObject *operands);
+/* Sets the exception of an array whose memory is another one than when it was read. */
+void refuse_moved(const char *name);
+/* View the operands, and the integers of batch items, once all arguments have been read. */
+int take_views(attention_call *call);
+int take_item_views(attention_call *call);
 /* What one array is, once it has a view: its kind, and whether it can be read or written. */
 int check_operand(attention_call *call, const operand_row *row, const array_view *view);
+/* The same of all arrays of the dict. */
+int check_arrays(attention_call *call);
 
 /* ---- shapes.c -------------------------------------------------------------------------- */
 
@@ -196,6 +213,7 @@ enum {
     NO_GROUPS, /* query heads cannot share the key heads */
     TOO_MANY_AXES,
     OTHER_BATCH, /* its batch axes do not broadcast */
+    SOME_ITEMS,  /* a gradient that some batch items share, and not all */
     TOO_LARGE    /* bytes, repeated along all axes */
 };
 
@@ -221,7 +239,8 @@ int own_axes(const operand_row *row);
 
 /* ---- dimensions.c ---------------------------------------------------------------------- */
 
-/* Letters and table rows into the problem's own fields; B from the batch shape. */
+/* Letters and table rows into the problem's own fields; B from the batch shape. Cuts the
+ * window to what can matter. */
 int take_dimensions(attention_call *call);
 
 /* ---- attention.c, direct.c, mask.c ----------------------------------------------------- */
@@ -270,7 +289,9 @@ int fit_arguments(direct_call *d);
 
 /* ---- graph.c: the edges of a graph in that dict -------------------------------------- */
 
+/* Reads the vectors; then, once all arguments have been read, checks what they are. */
 int take_edge_vectors(attention_call *call, PyObject *operands);
+int check_edge_vectors(const attention_call *call);
 /* Looks at every edge, unless memory is only counted. */
 int check_edges(const attention_call *call);
 /* Runs the call's problem over its edges or, with `bytes`, counts. */

@@ -75,9 +75,10 @@ operand_row operand_rows[] = {
     GRADIENT("pos_bias_v", grad_pos_bias_v, pos_bias_v, "H1P", OF_T, SHARED),
     GRADIENT("position_query", grad_position_query, position_query, "HqP", OF_16,
              WHOLE),
-    GRADIENT("sinks", grad_sinks, sinks, "H11", OF_T, SHARED),
-    GRADIENT("log_decay", grad_log_decay, log_decay.array, "Ht1", OF_T, SHARED),
-    ROW("grad_fire", grad_fire, "HG2", OF_F64, SHARED, UNKNOWN, OUTPUT),
+    /* of these a unit of work adds up one head */
+    GRADIENT("sinks", grad_sinks, sinks, "H11", OF_T, TOKENS),
+    GRADIENT("log_decay", grad_log_decay, log_decay.array, "Ht1", OF_T, TOKENS),
+    ROW("grad_fire", grad_fire, "HG2", OF_F64, TOKENS, UNKNOWN, OUTPUT),
 };
 
 #undef ROW
@@ -105,7 +106,8 @@ static struct {
     {{key, NULL}, offsetof(rp_gradients, forward.field), __VA_ARGS__},
 #define POSITION -RP_FARTHEST, RP_FARTHEST, 0
 #define PLACE 0, RP_FARTHEST, 0
-#define WINDOW INT64_MIN, RP_UNBOUNDED, RP_UNBOUNDED
+#define LEFT 0, RP_UNBOUNDED, RP_UNBOUNDED
+#define RIGHT -RP_FARTHEST, RP_UNBOUNDED, RP_UNBOUNDED
     /* clang-format off */
     SCALAR("scale", scale, 'd', 1, 0, 0, 0)
     SCALAR("softcap", softcap, 'd', 0, 0, 0, 0)
@@ -118,8 +120,8 @@ static struct {
     SCALAR("part_has_more_keys", part.has_more_keys, 'i', 0, 0, 1, 0)
     SCALAR("min_relative_position", rel_key.first, 'l', 0, POSITION)
     SCALAR("min_bias_position", rel_bias.first, 'l', 0, POSITION)
-    SCALAR("window_left", sight.window_left, 'l', 0, WINDOW)
-    SCALAR("window_right", sight.window_right, 'l', 0, WINDOW)
+    SCALAR("window_left", sight.window_left, 'l', 0, LEFT)
+    SCALAR("window_right", sight.window_right, 'l', 0, RIGHT)
     SCALAR("fire_signed", fire.is_signed, 'i', 0, 0, 1, 0)
     SCALAR("beyond", beyond, 'i', 0, RP_CLIP, RP_ZERO, RP_CLIP)
     SCALAR("weigh_all", weigh_all, 'i', 0, 0, 1, 0)
@@ -130,7 +132,8 @@ static struct {
 #undef SCALAR
 #undef POSITION
 #undef PLACE
-#undef WINDOW
+#undef LEFT
+#undef RIGHT
 
 enum { SCALARS = sizeof scalar_rows / sizeof scalar_rows[0] };
 
@@ -140,113 +143,6 @@ reject(const attention_call *call, PyObject *type, const char *operand,
 {
     PyErr_Format(type, "%s: %s %s", direction_names[call->direction], operand, what);
     return -1;
-}
-
-PyObject *
-take_entry(attention_call *call, PyObject *operands, const dict_entry *entry,
-           int required)
-{
-    PyObject *value;
-#if PY_VERSION_HEX >= 0x030D0000
-    PyDict_GetItemRef(operands, entry->key, &value);
-#else
-    value = Py_XNewRef(PyDict_GetItemWithError(operands, entry->key));
-#endif
-    if (value != NULL)
-        call->used++;
-    if (value == Py_None)
-        Py_CLEAR(value);
-    if (value == NULL && required && !PyErr_Occurred())
-        reject(call, PyExc_TypeError, entry->name, "is missing");
-    return value;
-}
-
-static int
-check_kind(attention_call *call, const operand_row *row, const array_view *view)
-{
-    const char *name = row->entry.name;
-    rp_array *array = &FIELD(call, rp_array, row->array);
-    int kind = view->kind, is_short;
-    array->kind = storage_of(kind);
-    is_short = array->kind != RP_OWN && call->kind == KIND_F32;
-    if (row == operand_rows) {
-        if (kind < KIND_F16 || kind > KIND_F64)
-            return reject(call, PyExc_TypeError, name, "must be floating");
-        call->kind = array->kind == RP_OWN ? kind : KIND_F32;
-    } else if (row->of_kind <= OF_16 && kind != call->kind &&
-               (row->of_kind == OF_T || !is_short)) {
-        return reject(call, PyExc_TypeError, name, "must have query's dtype");
-    } else if (row->of_kind == OF_F64 && kind != KIND_F64) {
-        return reject(call, PyExc_TypeError, name, "must be float64");
-    } else if (row->of_kind == OF_I64 && kind != KIND_I64) {
-        return reject(call, PyExc_TypeError, name, "must be int64");
-    } else if (row->of_kind == OF_MASK) {
-        rp_sight *sight = &call->problem.forward.sight;
-        sight->mask_type = kind == KIND_BOOL              ? RP_MASK_BOOL
-                           : kind == KIND_F32 || is_short ? RP_MASK_F32
-                           : kind == KIND_F64             ? RP_MASK_F64
-                                                          : RP_MASK_NONE;
-        if (sight->mask_type == RP_MASK_NONE)
-            return reject(call, PyExc_TypeError, name,
-                          "must be bool, float32 or float64");
-    } else if (row->of_kind == OF_LABELS) {
-        rp_labels *labels = &call->problem.forward.labels;
-        if (kind < KIND_I8)
-            return reject(call, PyExc_TypeError, name, "must be int8, .., int64");
-        labels->of[labels->count++].size = view->itemsize;
-    }
-    return 0;
-}
-
-int
-check_operand(attention_call *call, const operand_row *row, const array_view *view)
-{
-    const char *name = row->entry.name;
-    if (!view->is_behaved)
-        return reject(call, PyExc_ValueError, name,
-                      "must be aligned and in native byte order");
-    if (row->roles[call->direction] >= OUTPUT && !view->is_writeable)
-        return reject(call, PyExc_ValueError, name, "is read-only");
-    if (row->of != 0 && FIELD(call, rp_array, row->of).data == NULL)
-        return reject(call, PyExc_ValueError, name, "has no operand");
-    return check_kind(call, row, view);
-}
-
-static int
-take_array(attention_call *call, int index, PyObject *operands)
-{
-    const operand_row *row = &operand_rows[index];
-    int role = row->roles[call->direction];
-    const rp_labels *labels = &call->problem.forward.labels;
-    array_view *view = &call->views[index];
-    if (role == UNKNOWN || /* most calls have no labels: no look at the rest of them */
-        (row->of_kind == OF_LABELS &&
-         row->array != offsetof(rp_gradients, forward.labels.of[labels->count].array)))
-        return 0;
-    PyObject *value = take_entry(call, operands, &row->entry,
-                                 role == REQUIRED || role == REQUIRED_OUTPUT);
-    if (value == NULL)
-        return PyErr_Occurred() ? -1 : 0;
-    if (take_array_view(value, view) < 0)
-        return reject(call, PyExc_TypeError, row->entry.name, "must be an ndarray");
-    FIELD(call, rp_array, row->array).data = view->data;
-    return check_operand(call, row, view);
-}
-
-static int
-take_items(attention_call *call, int index, PyObject *operands)
-{
-    const dict_entry *entry = &item_rows[index].entry;
-    PyObject *value = take_entry(call, operands, entry, 0);
-    if (value == NULL)
-        return PyErr_Occurred() ? -1 : 0;
-    array_view *view = &call->items[index];
-    if (take_array_view(value, view) < 0)
-        return reject(call, PyExc_TypeError, entry->name, "must be an ndarray");
-    if (view->kind != KIND_I64 || !view->is_behaved)
-        return reject(call, PyExc_TypeError, entry->name,
-                      "must be int64, aligned and in native byte order");
-    return 0;
 }
 
 /* Letters and batch axes, and strides from them. */
@@ -260,6 +156,8 @@ take_shapes(attention_call *call)
         [NO_GROUPS] = "heads must divide query heads",
         [TOO_MANY_AXES] = "has too many batch axes",
         [OTHER_BATCH] = "must have query's batch shape",
+        [SOME_ITEMS] =
+            "is shared by some batch items; expected one for each, or for all",
     };
     misfit found = fit_shapes(call, (shape_rules){.groups = 1, .is_part = 1});
     if (found.rule != FITS)
@@ -308,21 +206,19 @@ take_scalar(attention_call *call, int index, PyObject *operands)
     return status;
 }
 
+/* Numbers come first: their methods may run Python code, and so may those of tensors. */
 int
 take_operands(attention_call *call, PyObject *operands)
 {
-    for (int i = 0; i < OPERANDS; i++)
-        if (take_array(call, i, operands) < 0)
-            return -1;
-    for (int i = 0; i < ITEM_VECTORS; i++)
-        if (take_items(call, i, operands) < 0)
-            return -1;
-    if (take_shapes(call) < 0)
-        return -1;
     for (int i = 0; i < SCALARS; i++)
         if (take_scalar(call, i, operands) < 0)
             return -1;
-    return 0;
+    if (take_owners(call, operands) < 0)
+        return -1;
+    /* from here on no Python code runs until the kernel has returned */
+    if (take_views(call) < 0 || take_item_views(call) < 0 || check_arrays(call) < 0)
+        return -1;
+    return take_shapes(call);
 }
 
 int

@@ -26,30 +26,32 @@ is_read(const operand_row *row, const array_view *view)
     }
 }
 
-/* Reads an entry of the arguments, if it is there, into a view and into `inputs`. */
+/* Reads an entry of the arguments, if it is there, into `inputs`: *owner is its array. */
 static int
 read_entry(attention_call *call, PyObject *const *args, const operand_row *row,
-           const dict_entry *entry, array_view *view, PyObject *inputs)
+           const dict_entry *entry, PyObject **owner, PyObject *inputs)
 {
-    PyObject *value = take_entry(call, args[0], entry, 0), *array;
+    PyObject *value = take_entry(call, args[0], entry, 0);
+    array_view view;
     if (value == NULL && (PyErr_Occurred() || row->roles[FORWARD] != REQUIRED))
         return PyErr_Occurred() ? -1 : 0;
     if (value == NULL)
         value = Py_NewRef(Py_None);
-    if (PyArray_CheckExact(value) && take_view(value, view) && is_read(row, view))
+    if (PyArray_CheckExact(value) && take_view(value, &view) && is_read(row, &view)) {
+        *owner = value;
         return PyDict_SetItem(inputs, entry->key, value);
-    array = PyObject_CallFunctionObjArgs(args[1], entry->key, value, NULL);
-    Py_DECREF(value);
-    *view = (array_view){0};
-    if (array == NULL)
-        return -1;
-    if (!take_view(array, view)) {
-        Py_DECREF(array);
-        return reject(call, PyExc_TypeError, entry->name, "was not read as an ndarray");
     }
-    return PyDict_SetItem(inputs, entry->key, array);
+    *owner = PyObject_CallFunctionObjArgs(args[1], entry->key, value, NULL);
+    Py_DECREF(value);
+    if (*owner == NULL)
+        return -1;
+    if (!PyArray_Check(*owner))
+        return reject(call, PyExc_TypeError, entry->name, "was not read as an ndarray");
+    return PyDict_SetItem(inputs, entry->key, *owner);
 }
 
+/* Reads all arrays. The function that reads other objects runs code of theirs, which may resize
+ * an array that was read before: only then is the view of any taken. */
 static int
 read_entries(attention_call *call, PyObject *const *args, PyObject *inputs)
 {
@@ -62,14 +64,14 @@ read_entries(attention_call *call, PyObject *const *args, PyObject *inputs)
             (row->of_kind == OF_LABELS && i > LABELS + 1 &&
              call->views[i - 1].owner == NULL))
             continue;
-        if (read_entry(call, args, row, &row->entry, &call->views[i], inputs) < 0)
+        if (read_entry(call, args, row, &row->entry, &call->views[i].owner, inputs) < 0)
             return -1;
     }
     for (int i = 0; i < PART_ITEMS; i++)
-        if (read_entry(call, args, &item, &item_rows[i].entry, &call->items[i],
+        if (read_entry(call, args, &item, &item_rows[i].entry, &call->items[i].owner,
                        inputs) < 0)
             return -1;
-    return 0;
+    return take_views(call) < 0 ? -1 : take_item_views(call);
 }
 
 /* Kind of the result: that of query, key and value, float32 where they differ, or float64

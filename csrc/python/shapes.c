@@ -108,10 +108,13 @@ join_batch(attention_call *call, const dict_entry *entry, const array_view *view
     return fits;
 }
 
-/* A result, or a gradient: its batch axes are those of the call, or repeated. */
+/* A result, or a gradient: its batch axes are those of the call, or all repeated. Units of work
+ * add up what is of one batch item, or of all: two of them would write to a gradient that some
+ * items share. */
 static misfit
 fit_batch(const attention_call *call, int index)
 {
+    int moves = 0, repeats = 0;
     const operand_row *row = &operand_rows[index];
     const array_view *view = &call->views[index];
     int own = view->ndim - own_axes(row);
@@ -122,8 +125,12 @@ fit_batch(const attention_call *call, int index)
                  whole = call->batch_shape[call->batch_ndim - own + axis];
         if (length != whole && (row->fit == WHOLE || length != 1))
             return (misfit){&row->entry, OTHER_BATCH, 0};
+        moves |= length > 1;
+        repeats |= length != whole;
     }
-    return fits;
+    for (int axis = 0; axis < call->batch_ndim - own; axis++)
+        repeats |= call->batch_shape[axis] > 1;
+    return moves && repeats ? (misfit){&row->entry, SOME_ITEMS, 0} : fits;
 }
 
 /* The letters of query, key and value, and of the columns of rel_key. */

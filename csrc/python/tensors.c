@@ -94,12 +94,20 @@ new_array(PyObject *value, const dl_tensor *tensor, int type)
     return array;
 }
 
+/* Whether a value is a plain tensor that can be read here. */
+static int
+is_tensor(PyObject *value)
+{
+    PyObject *kind = (PyObject *)Py_TYPE(value);
+    return tell_tensor != NULL && (kind == tensor_types[0] || kind == tensor_types[1]);
+}
+
 PyObject *
 view_tensor(PyObject *value)
 {
     dl_tensor tensor;
-    PyObject *array = NULL, *kind = (PyObject *)Py_TYPE(value);
-    if (tell_tensor == NULL || (kind != tensor_types[0] && kind != tensor_types[1]))
+    PyObject *array = NULL;
+    if (!is_tensor(value))
         return NULL;
     if (tell_tensor(value, &tensor) == 0 && tensor.device_type == DL_CPU &&
         tensor.lanes == 1 && tensor.ndim <= MOST_AXES && type_of(&tensor) >= 0)
@@ -107,6 +115,23 @@ view_tensor(PyObject *value)
     if (array == NULL)
         PyErr_Clear();
     return array;
+}
+
+/* A tensor that takes other memory frees its own, unless another tensor has it too. */
+int
+is_current(PyObject *value)
+{
+    PyArrayObject *array = (PyArrayObject *)value;
+    PyObject *base = PyArray_BASE(array);
+    while (base != NULL && PyArray_Check(base)) {
+        array = (PyArrayObject *)base;
+        base = PyArray_BASE(array);
+    }
+    dl_tensor tensor;
+    if (base == NULL || !is_tensor(base) || PyArray_SIZE(array) == 0)
+        return 1;
+    return tell_tensor(base, &tensor) == 0 &&
+           (char *)tensor.data + tensor.byte_offset == PyArray_BYTES(array);
 }
 
 /* A view of a tensor, as `view_tensor`; NULL also for 16 bits, which not all may read. */
@@ -134,6 +159,19 @@ read_value(PyObject *arrays, PyObject *name, PyObject *value, PyObject *other)
     return status;
 }
 
+/* Raises where reading one value, which may run Python code, has changed another one. */
+static int
+check_current(PyObject *arrays)
+{
+    PyObject *name, *array;
+    for (Py_ssize_t at = 0; PyDict_Next(arrays, &at, &name, &array);)
+        if (PyArray_Check(array) && !is_current(array)) {
+            refuse_moved(PyUnicode_AsUTF8(name));
+            return -1;
+        }
+    return 0;
+}
+
 PyObject *
 py_read_tensors(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
@@ -153,6 +191,8 @@ py_read_tensors(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t c
             Py_CLEAR(arrays);
         Py_XDECREF(value);
     }
+    if (arrays != NULL && check_current(arrays) < 0)
+        Py_CLEAR(arrays);
     return arrays;
 }
 

@@ -31,21 +31,14 @@ storage_of(int kind)
     return kind == KIND_F16 ? RP_F16 : kind == KIND_BF16 ? RP_BF16 : RP_OWN;
 }
 
-/* Whether a type of another package is the bfloat16 of ml_dtypes, which has that name. */
+/* Whether a type of another package is the bfloat16 of ml_dtypes, which has that name. The
+ * attribute `name` of its dtype says the same, but asking for it would run Python code. */
 static int
 is_named_bfloat16(PyArrayObject *array)
 {
-    static _Atomic int known = -1;
-    if (PyArray_TYPE(array) == known)
-        return 1;
-    PyObject *name = PyObject_GetAttrString((PyObject *)PyArray_DESCR(array), "name");
-    int found = name != NULL && PyUnicode_Check(name) &&
-                PyUnicode_CompareWithASCIIString(name, "bfloat16") == 0;
-    PyErr_Clear();
-    Py_XDECREF(name);
-    if (found)
-        known = PyArray_TYPE(array);
-    return found;
+    const char *name = PyArray_DESCR(array)->typeobj->tp_name;
+    const char *dot = strrchr(name, '.');
+    return strcmp(dot == NULL ? name : dot + 1, "bfloat16") == 0;
 }
 
 static int
@@ -93,15 +86,14 @@ take_view(PyObject *value, array_view *view)
     return 1;
 }
 
-int
-take_array_view(PyObject *value, array_view *view)
+PyObject *
+as_owner(PyObject *value)
 {
-    PyObject *array;
-    if (take_view(value, view))
-        return 0;
-    array = view_tensor(value);
+    if (PyArray_Check(value))
+        return value;
+    PyObject *array = view_tensor(value);
     Py_DECREF(value);
-    return array != NULL && take_view(array, view) ? 0 : -1;
+    return array;
 }
 
 int
@@ -157,6 +149,9 @@ may_overlap(const array_view *a, const array_view *b)
 int
 overlaps_itself(const array_view *view)
 {
+    for (int axis = 0; axis < view->ndim; axis++)
+        if (view->shape[axis] == 0) /* whose strides may be anything */
+            return 0;
     for (int axis = 0; axis < view->ndim; axis++) {
         ptrdiff_t step = labs(view->strides[axis]), extent = view->itemsize;
         for (int i = 0; i < view->ndim; i++) {

@@ -227,7 +227,7 @@ def _window(window: object, is_causal: bool) -> tuple[int, int]:
             UNBOUNDED if side is None else as_int("window", side, 0) for side in window
         )
         # One past every relative position is no bound at all.
-        left, right = (x if x < 4 * POSITION_LIMIT else UNBOUNDED for x in reaches)
+        left, right = (x if x < 2 * POSITION_LIMIT else UNBOUNDED for x in reaches)
     return left, min(right, 0) if is_causal else right
 
 

@@ -11,6 +11,7 @@ from refusals import check, every_row
 from tolerances import assert_bitwise
 
 import relpos
+from relpos._settings import kernels
 
 LENGTHS = [(5, 9), (40, 70), (150, 700)]
 PATHS = ["tiles", "band", "rows"]
@@ -80,7 +81,20 @@ def prefix(rng, lq, lk):
     return np.stack([np.zeros(lq, int), np.maximum(at + 1, lk // 2)], -1)
 
 
-RANGES = [random_ranges, documents, prefix]
+#: What callers write for no key, for every key, and by mistake.
+ENDS = [2**63 - 1, 2**63 - 2, 2**63 - 15, 2**63 - 31, 2**63 - 64, 2**62, 2**32, 2**31]
+ENDS += [-(2**63), -(2**63) + 1, -(2**63) + 40, -(2**62), -(2**32), -(2**31), -1, 0, 4]
+
+
+def hostile_ranges(rng, lq, lk):
+    """Rows at random; one of two has an end, or both, that no position can have."""
+    ranges = random_ranges(rng, lq, lk)
+    return np.where(
+        rng.random(ranges.shape) < 0.4, rng.choice(ENDS, ranges.shape), ranges
+    )
+
+
+RANGES = [random_ranges, hostile_ranges, documents, prefix]
 
 
 @pytest.mark.parametrize("make", RANGES)
@@ -93,6 +107,65 @@ def test_ranges_are_the_mask_they_say(isa, rng, lq, lk, path, make):
         differentiate(given, key_ranges=ranges), masked, strict=True
     ):
         assert_near(mine, dense)
+
+
+@pytest.mark.sanitized
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    ("lq", "lk"), [(1, 700), (12, 6), (33, 6), (127, 6), (50, 600)]
+)
+def test_any_numbers_are_cut_to_the_keys(isa, rng, path, dtype, lq, lk):
+    given, ranges = problem(rng, lq, lk, path, dtype), hostile_ranges(rng, lq, lk)
+    kept = ranges.copy()
+    mine = differentiate(given, key_ranges=ranges)
+    assert_same_bits(mine, differentiate(given, key_ranges=ranges.clip(0, lk)))
+    assert (ranges == kept).all()
+
+
+@pytest.mark.parametrize("begin", ENDS)
+@pytest.mark.parametrize("end", [0, 6, 2**63 - 1, -(2**63)])
+def test_rows_without_a_key_beside_rows_with_one(isa, begin, end):
+    lq, lk = 40, 6
+    given = problem(np.random.default_rng(0), lq, lk, dtype=np.float32)
+    ranges = np.tile([0, lk], (lq, 1))
+    ranges[::7] = begin, end
+    mine = relpos.attention(**given, key_ranges=ranges)
+    want = relpos.attention(**given, attn_mask=as_mask(ranges, lk))
+    assert_bitwise(mine, want)
+
+
+def test_the_kernels_cut_ranges_that_they_read_in_place(isa, rng):
+    """Shared by queries, strided, and read-only."""
+    lq, lk = 33, 9
+    given = problem(rng, lq, lk, batch=())
+    far = np.full((lq, 5), 2**63 - 1)
+    far[::2, 0], far[::2, 3] = -(2**63), lk
+    for ranges in (far[:, ::3], far[:1, ::3], far[1:2, ::3], far[::-1, 3::-3]):
+        ranges.flags.writeable = False
+        out = np.full((3, lq, 5), np.nan)
+        offset = np.array(given["query_offset"])
+        tokens = {name: given[name] for name in ("query", "key", "value")}
+        settings = {"scale": 8**-0.5, "num_threads": 2, "query_offset": offset}
+        call = {**tokens, **settings, "key_ranges": ranges, "out": out}
+        kernels().attention_forward(call)
+        want = relpos.attention(**given, attn_mask=as_mask(ranges, lk))
+        assert_near(out, want)
+
+
+@pytest.mark.parametrize("side", [2**60, 2**61 - 2, 2**61, 2**62, 2**63 - 1, 10**30])
+@pytest.mark.parametrize("offset", [0, 3, 2**60 - 1, 1 - 2**60])
+@pytest.mark.parametrize("path", PATHS)
+def test_a_window_may_be_of_any_size(isa, rng, path, side, offset):
+    given = problem(rng, 40, 70, path) | {"query_offset": offset}
+    for window in ((side, None), (None, side), (side, side), (side, 5), (5, side)):
+        mine = differentiate(given, window=window)
+        r = np.arange(70) - np.arange(40)[:, None] - offset
+        left, right = (10**30 if x is None else x for x in window)
+        seen = [[-left <= x <= right for x in row] for row in r.tolist()]
+        masked = differentiate(given, attn_mask=np.array(seen))
+        for x, y in zip(mine, masked, strict=True):
+            assert_near(x, y)
 
 
 @pytest.mark.parametrize("path", PATHS)

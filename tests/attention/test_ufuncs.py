@@ -246,6 +246,62 @@ def test_scores_with_positions_at_the_end_of_int64(far):
     assert (ufuncs.skewed_scores(q, k, a, 1.0, far, far) == 1).all()
 
 
+FAR = [2**63 - 1, 2**63 - 2, 2**63 - 64, 2**62, 2**60, 2**32, 3, 0, -1]
+FAR += [-number - 1 for number in FAR]
+
+
+@pytest.mark.sanitized
+def test_positions_that_cancel_are_computed_as_they_are(isa):
+    """Integers of Python do not overflow; the row of a pair is what they say."""
+    rng = np.random.default_rng(0)
+    q, k, a = (normal(rng, *shape) for shape in ((3, 2), (70, 2), (9, 2)))
+    u, v = normal(rng, 2), normal(rng, 2)
+    rows = np.concatenate([a, np.zeros((1, 2))])
+    for offset in FAR:
+        line = np.array(
+            [[min(max(j - i - offset, -4), 4) for j in range(70)] for i in range(3)]
+        )
+        got = kernels().shaw_scores(q, k, a, 1.0, offset)
+        want = np.einsum("id,ijd->ij", q, k + a[line + 4])
+        np.testing.assert_allclose(got, want, atol=1e-12)
+        line = [[j - i - offset + 69 for j in range(70)] for i in range(3)]
+        line = np.array([[x if 0 <= x < 9 else 9 for x in row] for row in line])
+        got = kernels().transformer_xl_scores(q, k, a, u, v, 1.0, offset)
+        want = (q + u) @ k.T + np.einsum("id,ijd->ij", q + v, rows[line])
+        np.testing.assert_allclose(got, want, atol=1e-12)
+        for first in FAR:
+            line = [[j - i - offset - first for j in range(70)] for i in range(3)]
+            line = np.array([[x if 0 <= x < 9 else 9 for x in row] for row in line])
+            got = kernels().skewed_scores(q, k, a, 1.0, offset, first)
+            want = np.einsum("id,ijd->ij", q, k + rows[line])
+            np.testing.assert_allclose(got, want, atol=1e-12)
+
+
+@pytest.mark.sanitized
+@pytest.mark.parametrize("far", FAR)
+def test_other_integers_of_any_size(isa, far):
+    """A place outside of the grid adds nothing; one outside of a table is refused."""
+    table = kernels()
+    x, weight, bias = np.ones((4, 5, 2)), np.ones((3, 3, 2)), np.zeros(2)
+    mask, grid = np.ones((4, 5)), [(r, c) for r in range(4) for c in range(5)]
+    for top, left in ((far, 1), (1, far), (far, far)):
+        seen = [
+            [(r + s - top, c + t - left) in grid for s in range(3) for t in range(3)]
+            for r, c in grid
+        ]
+        want = 1.0 + np.sum(seen, axis=1).reshape(4, 5)
+        got = table.conv_encoding(x, weight, bias, mask, top, left)
+        np.testing.assert_array_equal(got[..., 0], want)
+        out = np.full((3, 3, 2), np.nan), np.full(2, np.nan)
+        found, _ = table.conv_encoding_backward(x, x, mask, top, left, out=out)
+        np.testing.assert_array_equal(found[..., 0], np.sum(seen, axis=0).reshape(3, 3))
+    if not 0 <= far < 4:
+        with pytest.raises(ValueError, match="a position is outside the table"):
+            table.learned(x[0, :4], np.array([0, far]))
+        with pytest.raises(ValueError, match="a position is outside the table"):
+            table.learned_backward(x[0, :2], np.array([0, far]), out=np.zeros((4, 2)))
+
+
 # ---- merge -------------------------------------------------------------------------
 
 

@@ -15,6 +15,9 @@ from relpos import _core
 LENGTHS = st.one_of(st.integers(1, 9), st.integers(0, 40), st.integers(60, 75))
 COLUMNS = st.one_of(st.integers(1, 8), st.integers(9, 40), st.integers(0, 1))
 POSITIONS = st.integers(-30, 30)
+#: Sides of a window, and ends of a range, that are no position.
+FAR_SIDES = [2**31, 2**60, 2**62]
+FAR_ENDS = [2**63 - 1, 2**63 - 15, 2**63 - 31, 2**32, -1, -(2**32), -(2**63)]
 
 
 class Run(NamedTuple):
@@ -94,7 +97,7 @@ def hiding(draw, sizes, rng):
     """A mask, window, causal rule and lengths, or none of them."""
     inputs, settings = {}, {"is_causal": draw(st.booleans())}
     if draw(st.booleans()):
-        sides = st.one_of(st.none(), st.integers(0, 30))
+        sides = st.one_of(st.none(), st.integers(0, 30), st.sampled_from(FAR_SIDES))
         settings["window"] = (draw(sides), draw(sides))
     if draw(st.booleans()):
         shape = draw(st.sampled_from([(), sizes.batch]))
@@ -105,7 +108,9 @@ def hiding(draw, sizes, rng):
             draw(st.sampled_from([1, sizes.lq])),
             2,
         )
-        settings["key_ranges"] = rng.integers(-3, sizes.lk + 4, shape)
+        ranges = rng.integers(-3, sizes.lk + 4, shape)
+        far = rng.random(shape) < draw(st.sampled_from([0.0, 0.3]))
+        settings["key_ranges"] = np.where(far, rng.choice(FAR_ENDS, shape), ranges)
     kind = draw(st.sampled_from(["none", "bool", "float"]))
     axes = (sizes.heads, sizes.lq, sizes.lk)
     shape = tuple(1 if draw(st.booleans()) else size for size in axes)

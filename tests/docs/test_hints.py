@@ -126,6 +126,32 @@ def test_missing_and_surplus_arguments():
     assert said(nn.Linear, 1, 2, True, 3).startswith("Linear: got 4 arguments")
 
 
+TABLE = np.ones((7, 3))
+#: Good calls by position alone, of functions whose calls C reads.
+BY_POSITION = {
+    relpos.attention: (X, X, X, None, 0.0, False),
+    relpos.shaw_attention: (X, X, X, TABLE, None),
+    relpos.relative_global_attention: (X, X, X, TABLE),
+    relpos.transformer_xl_attention: (X, X, X, TABLE, None, None),
+}
+
+
+@pytest.mark.parametrize("function", BY_POSITION)
+def test_an_argument_that_is_given_twice_is_refused_whatever_it_is(function):
+    """As None, too, which leaves an argument out."""
+    good = BY_POSITION[function]
+    names = [*inspect.signature(function).parameters][: len(good)]
+    assert function(*good).shape == X.shape
+    for at, name in enumerate(names):
+        for by_position in (good[at], None):
+            args = (*good[:at], by_position, *good[at + 1 :])
+            for count in range(at + 1, len(good) + 1):
+                for value in (good[at], None, X):
+                    text = said(function, *args[:count], **{name: value})
+                    wanted = f"{name}: got one argument by position, one by name"
+                    assert text == f"{wanted}; expected one"
+
+
 def test_other_errors_stay_what_they_are():
     def refuses(x):
         raise TypeError("x: got it; expected none")

@@ -45,6 +45,16 @@ def test_ranges_of_all_integers(x):
     np.testing.assert_allclose(got, relpos.attention(x, x, x), rtol=1e-12)
 
 
+@pytest.mark.parametrize("is_lazy", [False, True])
+def test_ends_of_ranges_that_no_position_has(is_lazy, x):
+    ends = [2**63 - 1, 2**63 - 31, 2**62, -(2**62), -(2**63), 0, 5, 210, LK, LK + 1]
+    ranges = np.random.default_rng(3).choice(ends, (2, LK, 2))
+    given = da.from_array(ranges, chunks=(1, 200, 2)) if is_lazy else ranges
+    got = sharded.attention(*[cut(x)] * 3, key_ranges=given).compute(scheduler="sync")
+    want = relpos.attention(x, x, x, key_ranges=ranges.clip(0, LK))
+    np.testing.assert_allclose(got, want, rtol=1e-12)
+
+
 @pytest.mark.parametrize("lengths", [[3, LK + 1], [-1, 3]])
 def test_lengths_are_checked_where_they_are_computed(lengths, x):
     lengths = da.from_array(lengths)

@@ -138,6 +138,19 @@ def test_tensors_changed_after_the_call_are_noticed():
         out.sum().backward()
 
 
+def test_ranges_of_any_numbers_are_cut_to_the_keys():
+    torch.manual_seed(2)
+    tokens = [torch.randn(1, 40, 8, requires_grad=True) for _ in range(3)]
+    ends = torch.tensor([2**63 - 1, 2**63 - 31, -(2**63), -(2**62), 0, 7, 40, 41])
+    ranges = ends[torch.randint(len(ends), (40, 2))]
+    kept, found = ranges.clone(), []
+    for given in (ranges, ranges.clamp(0, 40)):
+        out = relpos.torch.attention(*tokens, key_ranges=given)
+        found.append([out, *torch.autograd.grad(out.square().sum(), tokens)])
+    assert all(map(torch.equal, *found))
+    assert torch.equal(ranges, kept)
+
+
 def test_masks_of_results_merged():
     torch.manual_seed(1)
     query, key, value = torch.randn(3, 2, 6, 4, dtype=torch.float64)

@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
+from torch.overrides import TorchFunctionMode
 
 import relpos
 import relpos.torch
@@ -585,8 +586,16 @@ def test_arguments_that_are_no_call_of_c():
             attend(*first, None, False, False)
     with pytest.raises(TypeError, match="attend: expected four tuples"):
         kernels().attend_backward((), (), (), (), {}, 1, True)
-    with pytest.raises(TypeError, match="by position, one by name"):
-        relpos.torch.attention(x, x, x, query=x)
+    mask = torch.ones(3, 3, dtype=torch.bool)
+    for args, twice in (
+        ((x, x, x), {"query": x}),
+        ((x, x, x), {"query": None}),
+        ((x, x, x), {"value": None}),
+        ((x, x, x, None), {"attn_mask": mask}),
+        ((x, x, x, mask), {"attn_mask": None}),
+    ):
+        with pytest.raises(TypeError, match="by position, one by name"):
+            relpos.torch.attention(*args, **twice)
 
 
 def test_a_mask_of_zeros_and_ones_is_warned_of():
@@ -656,3 +665,43 @@ def test_without_pairs_gradients_are_zeros():
         x = torch.ones(shape, requires_grad=True)
         relpos.torch.attention(x, x, x).sum().backward()
         assert torch.equal(x.grad, torch.zeros(shape))
+
+
+# ---- tensors that change each other as they are read ---------------------------------
+
+
+class Watching(TorchFunctionMode):
+    """Runs a function when `is_neg` of a tensor is called for the n-th time."""
+
+    def __init__(self, tensor, asked, run):
+        super().__init__()
+        self.tensor, self.asked, self.run = tensor, asked, run
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func.__name__ == "is_neg" and args[0] is self.tensor:
+            self.asked -= 1
+            if self.asked == 0:
+                self.run()
+        return func(*args, **(kwargs or {}))
+
+
+def renew(tensor):
+    """Let a tensor have other memory, and write over that which it had."""
+    tensor.set_(torch.randn(9, 9))
+    return [torch.randn(4096) for _ in range(8)]
+
+
+@pytest.mark.parametrize("change", [renew, lambda x: x.untyped_storage().resize_(0)])
+@pytest.mark.parametrize("asked", [1, 2])
+def test_memory_that_is_replaced_while_others_are_read(change, asked):
+    """By the first function that reads the call, and by the second."""
+    query, key, value = (torch.randn(2, 3, 8192, 4) for _ in range(3))
+    first, rest = query[:, :, :50], (key[:, :, :50], value[:, :, :50])
+    relpos.torch.attention(first, *rest)
+    with Watching(rest[1], asked, lambda: change(first)):
+        if asked == 2:  # what C does not read at once
+            first, rest = first.double(), (rest[0].double(), rest[1])
+        try:
+            relpos.torch.attention(first, *rest)
+        except ValueError as error:
+            assert str(error).startswith("query: ")

@@ -3,6 +3,7 @@
 #ifndef RELPOS_ATTENTION_ATTENTION_H
 #define RELPOS_ATTENTION_ATTENTION_H
 
+#include "../conditions.h"
 #include "rows/backward.h"
 #include "tiles/backward/loop.h"
 #include "tiles/forward/loop.h"
@@ -48,6 +49,8 @@ attention_forward(const rp_attention *p, size_t *bytes)
         return RP_OK;
     if (beyond_memory(p))
         return RP_NO_MEMORY;
+    if (!bytes)
+        check_attention(p);
     if (few_queries(p) || labels_beyond_tiles(p))
         return forward_by_rows(p, bytes);
     return forward_by_tiles(p, bytes);
@@ -82,6 +85,8 @@ attention_backward(const rp_gradients *g, size_t *bytes)
         return RP_OK;
     if (beyond_memory(p))
         return RP_NO_MEMORY;
+    if (!bytes)
+        check_gradients(g);
     rp_status status = bytes ? RP_OK : sink_gradients(g);
     if (status || p->Lk == 0)
         return status;

@@ -38,18 +38,28 @@ rp_overlap(rp_interval a, rp_interval b)
     return both;
 }
 
+/* The range of query i, of which callers may write any two numbers: here alone it is read,
+ * and cut to the keys that there are before anything is computed with it. */
+RP_INLINE rp_interval
+rp_own_range(const rp_attention *p, int64_t b, int64_t i)
+{
+    const rp_array *ranges = &p->sight.key_ranges;
+    const char *range = rp_at(ranges, b, 0, i);
+    int64_t begin = *(const int64_t *)range;
+    int64_t end = *(const int64_t *)(range + ranges->col);
+    return (rp_interval){RP_MIN(RP_MAX(begin, 0), p->Lk),
+                         RP_MIN(RP_MAX(end, 0), p->Lk)};
+}
+
 /* Keys that query i may attend to, but for the mask: those of its window in its own range. */
 RP_INLINE rp_interval
 rp_visible(const rp_attention *p, int64_t b, int64_t i)
 {
-    const rp_array *ranges = &p->sight.key_ranges;
     rp_interval v = rp_in_window(p, b, i);
-    if (!ranges->data)
-        return v;
-    const char *range = rp_at(ranges, b, 0, i);
-    rp_interval own = {*(const int64_t *)range,
-                       *(const int64_t *)(range + ranges->col)};
-    return rp_overlap(v, own);
+    if (p->sight.key_ranges.data)
+        v = rp_overlap(v, rp_own_range(p, b, i));
+    rp_assert(0 <= v.begin && v.begin <= v.end && v.end <= p->Lk);
+    return v;
 }
 
 #endif

@@ -24,6 +24,7 @@ enum {
 RP_INLINE int64_t
 rp_table_row(int64_t r, int64_t min_position, int64_t rows, int beyond)
 {
+    rp_assert(r > -RP_WIDEST && r < RP_WIDEST);
     int64_t t = r - min_position;
     if (t < 0)
         return beyond == RP_CLIP ? 0 : -1;

@@ -15,7 +15,7 @@
 /* Rows per block: enough to use a product well, and few enough for the position terms of
  * a block, which are (rows + keys) wide, to stay small beside the result. */
 #define SCORE_ROWS 64
-/* |offsets| are cut here: far past any array, and sums of three cannot overflow. */
+/* The origin is cut here: far past any array, and sums with its lengths cannot overflow. */
 #define SCORE_FARTHEST (INT64_MAX / 8)
 
 typedef struct {
@@ -35,11 +35,12 @@ static int64_t
 score_origin(const score_job_t *s, int64_t item)
 {
     int64_t offset = *(const int64_t *)rp_operand(&s->job, s->biased ? 6 : 4, item);
-    int64_t min = s->min;
+    int64_t min = s->min, origin;
     if (s->row0)
         min = *(const int64_t *)rp_operand(&s->job, s->row0, item);
-    return RP_MIN(RP_MAX(offset, -SCORE_FARTHEST), SCORE_FARTHEST) +
-           RP_MIN(RP_MAX(min, -SCORE_FARTHEST), SCORE_FARTHEST);
+    if (__builtin_add_overflow(offset, min, &origin))
+        origin = offset < 0 ? INT64_MIN : INT64_MAX;
+    return RP_MIN(RP_MAX(origin, -SCORE_FARTHEST), SCORE_FARTHEST);
 }
 
 /* to (rows, n) = scale * (Q + bias) . B^T for rows of Q from `first` on and n rows of B;

@@ -1,0 +1,114 @@
+/* conditions.h: whether a problem is as problems.h says. Only builds for debugging look. */
+#ifndef RELPOS_CONDITIONS_H
+#define RELPOS_CONDITIONS_H
+
+#include "attention/sight.h"
+
+RP_INLINE int
+is_within(int64_t x, int64_t low, int64_t high)
+{
+    return low <= x && x <= high;
+}
+
+/* A side of a window that hides something. */
+RP_INLINE int
+is_side(int64_t side, int64_t low)
+{
+    return side == RP_UNBOUNDED || is_within(side, low, RP_WIDEST);
+}
+
+/* Along the batch all items have the same gradient, or each has its own. */
+RP_INLINE int
+is_apart(const rp_array *gradient, int64_t B)
+{
+    for (int64_t b = 1; gradient->data && gradient->batch && b < B; b++)
+        if (gradient->batch[b] == gradient->batch[0])
+            return 0;
+    return 1;
+}
+
+/* Item b differs from item 0 in an array wherever its query_offset does. */
+RP_INLINE int
+follows_offset(const rp_attention *p, const rp_array *array, int64_t b)
+{
+    return rp_query_offset(p, b) == rp_query_offset(p, 0) ||
+           (array->batch && array->batch[b] != array->batch[0]);
+}
+
+RP_INLINE void
+check_sight(const rp_attention *p)
+{
+    const rp_sight *sight = &p->sight;
+    int64_t left = sight->window_left;
+    rp_assert(is_side(left, 0));
+    rp_assert(
+        is_side(sight->window_right, left == RP_UNBOUNDED ? -RP_FARTHEST : -left));
+    for (int64_t b = 0; b < p->B; b++) {
+        rp_assert(is_within(rp_query_offset(p, b), -RP_FARTHEST, RP_FARTHEST));
+        rp_assert(!sight->key_lengths || is_within(sight->key_lengths[b], 0, p->Lk));
+        rp_assert(!p->fire.lines.data || follows_offset(p, &p->fire.offsets, b));
+    }
+}
+
+/* Of a call that computes. */
+RP_INLINE void
+check_attention(const rp_attention *p)
+{
+    const rp_part *part = &p->part;
+    rp_assert(p->B >= 0 && p->Lq >= 0 && p->Lk >= 0 && p->Hk > 0 && p->H % p->Hk == 0);
+    rp_assert(is_within(p->threads, 1, RP_MAX_THREADS));
+    rp_assert(is_within(p->rel_key.first, -RP_FARTHEST, RP_FARTHEST));
+    rp_assert(is_within(p->rel_bias.first, -RP_FARTHEST, RP_FARTHEST));
+    rp_assert(p->rel_query.first == p->rel_key.first || !p->rel_query.array.data);
+    rp_assert(p->rel_value.first == p->rel_key.first || !p->rel_value.array.data);
+    rp_assert(!p->log_decay.array.data || p->log_decay.rows >= p->Lk);
+    rp_assert(is_within(p->labels.count, 0, RP_MOST_LABELS));
+    rp_assert(is_within(part->query, 0, RP_FARTHEST) &&
+              is_within(part->key, 0, RP_FARTHEST) &&
+              is_within(part->head, 0, RP_FARTHEST) &&
+              is_within(part->key_heads, 0, RP_FARTHEST));
+    check_sight(p);
+}
+
+RP_INLINE void
+check_gradients(const rp_gradients *g)
+{
+    const rp_attention *p = &g->forward;
+    const rp_array *summed[] = {
+        &g->grad_rel_key,   &g->grad_rel_query,  &g->grad_rel_value,
+        &g->grad_rel_bias,  &g->grad_pos_bias_u, &g->grad_pos_bias_v,
+        &g->grad_log_decay, &g->grad_sinks,      &g->grad_fire};
+    const rp_array *slopes = &g->fire_offset_slopes;
+    check_attention(p);
+    rp_assert(p->Lq > 0 && (p->Lk > 0 || g->grad_sinks.data));
+    rp_assert(!p->results.kept.data && !p->results.lse.data &&
+              !p->results.weights.data);
+    for (size_t i = 0; i < sizeof summed / sizeof *summed; i++)
+        rp_assert(is_apart(summed[i], p->B));
+    for (int64_t b = 1; slopes->data && slopes->batch && b < p->B; b++)
+        rp_assert(slopes->batch[b] == slopes->batch[0] || p->fire.offsets.batch ||
+                  p->fire.queries.batch);
+}
+
+RP_INLINE void
+check_graph(const rp_graph *p)
+{
+    rp_assert(is_within(p->threads, 1, RP_MAX_THREADS) && p->indptr[0] == 0 &&
+              p->indptr[p->Lq] == p->edges);
+    for (int64_t i = 0; i < p->Lq; i++)
+        rp_assert(p->indptr[i] <= p->indptr[i + 1]);
+    for (int64_t e = 0; e < p->edges; e++)
+        rp_assert(is_within(p->indices[e], 0, p->Lk - 1));
+}
+
+RP_INLINE void
+check_graph_gradients(const rp_graph_gradients *g)
+{
+    const rp_graph *p = &g->forward;
+    check_graph(p);
+    rp_assert(p->Lq > 0 && (p->Lk > 0 || g->grad_sinks.data));
+    rp_assert(is_apart(&g->grad_rel_key, p->B) && is_apart(&g->grad_rel_value, p->B) &&
+              is_apart(&g->grad_sinks, p->B));
+}
+
+#endif
