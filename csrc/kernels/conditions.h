@@ -1,4 +1,5 @@
-/* conditions.h: whether a problem is as problems.h says. Only builds for debugging look. */
+/* conditions.h: whether a problem is as problems.h says. Only builds for debugging look: in
+ * others nothing calls these functions. Each asserts what it finds, and returns 1. */
 #ifndef RELPOS_CONDITIONS_H
 #define RELPOS_CONDITIONS_H
 
@@ -35,7 +36,7 @@ follows_offset(const rp_attention *p, const rp_array *array, int64_t b)
            (array->batch && array->batch[b] != array->batch[0]);
 }
 
-RP_INLINE void
+RP_INLINE int
 check_sight(const rp_attention *p)
 {
     const rp_sight *sight = &p->sight;
@@ -48,10 +49,11 @@ check_sight(const rp_attention *p)
         rp_assert(!sight->key_lengths || is_within(sight->key_lengths[b], 0, p->Lk));
         rp_assert(!p->fire.lines.data || follows_offset(p, &p->fire.offsets, b));
     }
+    return 1;
 }
 
 /* Of a call that computes. */
-RP_INLINE void
+RP_INLINE int
 check_attention(const rp_attention *p)
 {
     const rp_part *part = &p->part;
@@ -68,9 +70,10 @@ check_attention(const rp_attention *p)
               is_within(part->head, 0, RP_FARTHEST) &&
               is_within(part->key_heads, 0, RP_FARTHEST));
     check_sight(p);
+    return 1;
 }
 
-RP_INLINE void
+RP_INLINE int
 check_gradients(const rp_gradients *g)
 {
     const rp_attention *p = &g->forward;
@@ -88,9 +91,10 @@ check_gradients(const rp_gradients *g)
     for (int64_t b = 1; slopes->data && slopes->batch && b < p->B; b++)
         rp_assert(slopes->batch[b] == slopes->batch[0] || p->fire.offsets.batch ||
                   p->fire.queries.batch);
+    return 1;
 }
 
-RP_INLINE void
+RP_INLINE int
 check_graph(const rp_graph *p)
 {
     rp_assert(is_within(p->threads, 1, RP_MAX_THREADS) && p->indptr[0] == 0 &&
@@ -99,9 +103,10 @@ check_graph(const rp_graph *p)
         rp_assert(p->indptr[i] <= p->indptr[i + 1]);
     for (int64_t e = 0; e < p->edges; e++)
         rp_assert(is_within(p->indices[e], 0, p->Lk - 1));
+    return 1;
 }
 
-RP_INLINE void
+RP_INLINE int
 check_graph_gradients(const rp_graph_gradients *g)
 {
     const rp_graph *p = &g->forward;
@@ -109,6 +114,7 @@ check_graph_gradients(const rp_graph_gradients *g)
     rp_assert(p->Lq > 0 && (p->Lk > 0 || g->grad_sinks.data));
     rp_assert(is_apart(&g->grad_rel_key, p->B) && is_apart(&g->grad_rel_value, p->B) &&
               is_apart(&g->grad_sinks, p->B));
+    return 1;
 }
 
 #endif

@@ -57,8 +57,9 @@ static int
 repeats_argument(PyObject *const *args)
 {
     PyObject *name, *value;
+    Py_ssize_t count = PyTuple_Size(args[0]);
     for (Py_ssize_t at = 0; PyDict_Next(args[1], &at, &name, &value);)
-        for (Py_ssize_t i = 0; i < PyTuple_Size(args[0]); i++)
+        for (Py_ssize_t i = 0; i < count; i++)
             if (name_at(i) == name)
                 return 1;
     return 0;

@@ -73,6 +73,8 @@ def test_every_file_is_compiled_and_linked_with_the_flags_of_its_build(tree, nam
     compiled = [words for words in calls if "-c" in words]
     assert sorted(words[words.index("-c") + 1] for words in compiled) == sources(tree)
     assert len(calls) == len(compiled) + 1
+    for words in compiled:  # what rp_assert of csrc/relpos.h looks at
+        assert ("-DRELPOS_ASSERTS" in words) == (name != "release")
     kinds = name.partition("=")[2]
     for words in calls:
         debug = [word for word in words if word.startswith("-g")][-1]

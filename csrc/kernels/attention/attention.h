@@ -49,8 +49,7 @@ attention_forward(const rp_attention *p, size_t *bytes)
         return RP_OK;
     if (beyond_memory(p))
         return RP_NO_MEMORY;
-    if (!bytes)
-        check_attention(p);
+    rp_assert(bytes || check_attention(p));
     if (few_queries(p) || labels_beyond_tiles(p))
         return forward_by_rows(p, bytes);
     return forward_by_tiles(p, bytes);
@@ -85,8 +84,7 @@ attention_backward(const rp_gradients *g, size_t *bytes)
         return RP_OK;
     if (beyond_memory(p))
         return RP_NO_MEMORY;
-    if (!bytes)
-        check_gradients(g);
+    rp_assert(bytes || check_gradients(g));
     rp_status status = bytes ? RP_OK : sink_gradients(g);
     if (status || p->Lk == 0)
         return status;

@@ -375,8 +375,7 @@ graph_backward(const rp_graph_gradients *g, size_t *bytes)
         return RP_OK;
     if (graph_columns(p) > RP_WIDEST_ROW)
         return RP_NO_MEMORY;
-    if (!bytes)
-        check_graph_gradients(g);
+    rp_assert(bytes || check_graph_gradients(g));
     rp_status status = bytes ? RP_OK : sum_graph_sinks(g);
     if (status || p->Lk == 0)
         return status;

@@ -194,8 +194,7 @@ graph_forward(const rp_graph *p, size_t *bytes)
         return RP_OK;
     if (graph_columns(p) > RP_WIDEST_ROW)
         return RP_NO_MEMORY;
-    if (!bytes)
-        check_graph(p);
+    rp_assert(bytes || check_graph(p));
     plan_graph(&plan, p);
     plan.scratch_size = RP_ROUND_UP(
         RP_EDGES + p->D + own_columns(p) + graph_columns(p) + 2 * plan.width, 64);
