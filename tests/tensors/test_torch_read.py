@@ -701,5 +701,5 @@ def test_memory_that_is_replaced_while_others_are_read(change, asked):
     with Watching(rest[1], asked, lambda: change(first)):
         if asked == 2:  # what C does not read at once
             first, rest = first.double(), (rest[0].double(), rest[1])
-        with pytest.raises(ValueError, match="^query: "):
+        with pytest.raises(ValueError, match=r"^query: "):
             relpos.torch.attention(first, *rest)
