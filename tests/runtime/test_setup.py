@@ -228,3 +228,22 @@ def test_without_a_compiler_one_line_says_what_to_install(tree, missing):
     assert f"there is no C compiler {missing['CC']!r}" in line
     for command in ("apt install gcc", "dnf install gcc", "xcode-select --install"):
         assert command in line
+
+
+PROMISE = """
+#include "relpos.h"
+int main(int count, char **words) { (void)words; rp_assert(count > 1); return 0; }
+"""
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
+@pytest.mark.parametrize(("flags", "status"), [([], 0), (["-DRELPOS_ASSERTS"], -6)])
+def test_a_build_for_debugging_ends_where_a_promise_is_broken(flags, status, tmp_path):
+    """With the flags of Python, too, which switches assert off."""
+    (tmp_path / "main.c").write_text(PROMISE)
+    words = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-DNDEBUG", *flags]
+    command = ["gcc", *words, f"-I{ROOT / 'csrc'}", "main.c", "-o", "main"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    done = subprocess.run(["./main"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == status
+    assert ("count > 1" in done.stderr) == bool(status)
