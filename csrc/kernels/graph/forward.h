@@ -12,6 +12,7 @@
 #define RELPOS_GRAPH_FORWARD_H
 
 #include "../attention/rows/forward.h"
+#include "../conditions.h"
 #include "../ground/jobs.h"
 #include "edges.h"
 
