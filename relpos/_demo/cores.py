@@ -302,7 +302,9 @@ CORES = {
         right_max_position_embeddings=2,
     ),
     "enformer": recipe(
-        recipes.enformer, "rel_content_bias", "rel_pos_bias", "to_rel_k", length
+        recipes.enformer,
+        *("rel_content_bias", "rel_pos_bias", "to_rel_k", length),
+        gamma_maximum="features",  # the port's, of which the case was recorded
     ),
     "mpnet": recipe(recipes.mpnet, "weight"),
     "longt5_local": recipe(recipes.longt5_local, "weight", 3, max_distance=6),

@@ -10,6 +10,7 @@ from relpos._checks import (
     Array,
     ArrayLike,
     DTypeLike,
+    as_choice,
     as_float_dtype,
     check_memory,
     check_shape,
@@ -28,11 +29,17 @@ __all__ = ["enformer", "enformer_positions"]
 
 #: Exponential, central mask, gamma; each as it is and times the sign.
 _BLOCKS = 6
+#: The axis over which each choice of `gamma_maximum` takes the largest density.
+_MAXIMUM = {"positions": 0, "features": -1}
 
 
 @quiet
 def enformer_positions(
-    length: int, dim: int, *, dtype: DTypeLike = np.float32
+    length: int,
+    dim: int,
+    *,
+    gamma_maximum: str = "positions",
+    dtype: DTypeLike = np.float32,
 ) -> Array:
     r"""Enformer's features of every relative position n of a sequence of length L.
 
@@ -42,10 +49,12 @@ def enformer_positions(
 
         2^{-|n| / h_c}, \; h_c = 2^{linspace(3, \log_2 L)_c}, \qquad
         [\, |n| < 2^c - 1 \,], \qquad
-        \frac{\Gamma(|n|; \mu_c, \sigma) + 10^{-8}}{\max_c (\Gamma + 10^{-8})}
+        \frac{\Gamma(|n|; \mu_c, \sigma) + 10^{-8}}
+        {\max_m (\Gamma(|m|; \mu_c, \sigma) + 10^{-8})}
 
     with :math:`\Gamma` the density of the gamma distribution of mean
-    :math:`\mu_c = linspace(L / F, L)_c` and deviation :math:`\sigma = L / 2F`.
+    :math:`\mu_c = linspace(L / F, L)_c` and deviation :math:`\sigma = L / 2F`, and m
+    all relative positions, -(L - 1) to L - 1.
 
     Parameters
     ----------
@@ -53,6 +62,10 @@ def enformer_positions(
         L, at least 1.
     dim : int
         Columns, a multiple of 6.
+    gamma_maximum : {"positions", "features"}
+        What a density is divided by: the largest one of its column over all relative
+        positions, as in the published model, or the largest one of its row over the F
+        columns, as in the PyTorch port [2]_ where ``use_tf_gamma`` is False.
     dtype : {float32, float64}
         Dtype of the result; the features are computed in float64.
 
@@ -61,29 +74,40 @@ def enformer_positions(
     ndarray, (2 L - 1, dim)
         Rows -(L - 1) to L - 1.
 
+    Notes
+    -----
+    The attention of the published model has 1536 positions and 192 features. The port
+    has its gamma features as a file, which was recorded from TensorFlow in float32;
+    those of "positions" differ from it by up to 0.0025. For any other L all three
+    blocks follow the formula, in which L sets the half-lives, the means, the deviation
+    and the positions of the maximum, so that rows of one L are not those of another.
+
     References
     ----------
     .. [1] Avsec et al., "Effective gene expression prediction from sequence by
        integrating long-range interactions", 2021, doi:10.1038/s41592-021-01252-x.
+    .. [2] Wang, "enformer-pytorch", 0.8.12,
+       https://github.com/lucidrains/enformer-pytorch
 
     Examples
     --------
     >>> from relpos import recipes
     >>> recipes.enformer_positions(3, 6, dtype="float64").round(2)[2:]
-    array([[1.  , 1.  , 1.  , 0.  , 0.  , 0.  ],
-           [0.92, 0.  , 1.  , 0.92, 0.  , 1.  ],
+    array([[1.  , 1.  , 0.  , 0.  , 0.  , 0.  ],
+           [0.92, 0.  , 0.47, 0.92, 0.  , 0.47],
            [0.84, 0.  , 1.  , 0.84, 0.  , 1.  ]])
     """
     reach = as_length("length", length)
     columns = as_length("dim", dim, _BLOCKS)
+    maximum = as_choice("gamma_maximum", gamma_maximum, _MAXIMUM)
     kind = as_float_dtype(dtype)
     if columns % _BLOCKS:
         raise ValueError(f"dim: got {columns}; expected a multiple of {_BLOCKS}")
     check_memory("length", (2 * reach - 1, columns), np.dtype(np.float64))
-    return _features(reach, columns).astype(kind)
+    return _features(reach, columns, maximum).astype(kind)
 
 
-def _features(length: int, dim: int) -> Array:
+def _features(length: int, dim: int, maximum: str) -> Array:
     count = dim // _BLOCKS
     offset = np.arange(1 - length, length, dtype=np.float64)[:, None]
     distance = np.abs(offset)
@@ -94,7 +118,7 @@ def _features(length: int, dim: int) -> Array:
     blocks = [
         np.exp(-math.log(2) / half_life * distance),
         (width > distance).astype(np.float64),
-        gamma / gamma.max(axis=-1, keepdims=True),
+        gamma / gamma.max(axis=_MAXIMUM[maximum], keepdims=True),
     ]
     blocks += [np.sign(offset) * block for block in blocks]
     return np.concatenate(blocks, axis=-1)
@@ -115,6 +139,8 @@ def enformer(
     rel_pos_bias: ArrayLike,
     to_rel_k: ArrayLike,
     length: int,
+    *,
+    gamma_maximum: str = "positions",
 ) -> Recipe:
     r"""Enformer's attention: Transformer-XL's, with features of its own.
 
@@ -134,6 +160,8 @@ def enformer(
         ``to_rel_k.weight``: W, the projection of the features; F a multiple of 6.
     length : int
         Lq = Lk, at least 1.
+    gamma_maximum : {"positions", "features"}
+        As in `enformer_positions`.
 
     Returns
     -------
@@ -155,7 +183,8 @@ def enformer(
     fits = weight.size > 0 and weight.shape[1] % _BLOCKS == 0
     check_shape("to_rel_k", weight, fits, f"F a multiple of {_BLOCKS}")
     count = as_length("length", length)
+    maximum = as_choice("gamma_maximum", gamma_maximum, _MAXIMUM)
     check_rows("length", 2 * count - 1, weight)
-    rows = _features(count, weight.shape[1])
+    rows = _features(count, weight.shape[1], maximum)
     parameters = {"rel_content_bias": u, "rel_pos_bias": v, "to_rel_k": weight}
     return transformer_xl(parameters, rows, u.shape[-1] ** 0.5)

@@ -90,10 +90,15 @@ def parakeet(lib, case):
 def enformer(lib, case):
     q, (k, v) = case["core_q_unscaled"], case.core("k", "v")
     want = case.true("out_positions")
-    features = recipes.enformer_positions(q.shape[-2], want.shape[1], dtype=case.dtype)
+    port = {"gamma_maximum": "features"}  # that of the port without use_tf_gamma
+    features = recipes.enformer_positions(
+        q.shape[-2], want.shape[1], dtype=case.dtype, **port
+    )
     yield "positions", features, want
     names = ("w_rel_content_bias", "w_rel_pos_bias", "w_to_rel_k.weight")
-    keywords = lib.recipes.enformer(*(case[name] for name in names), q.shape[-2])
+    keywords = lib.recipes.enformer(
+        *(case[name] for name in names), q.shape[-2], **port
+    )
     result = lib.attention(q, k, v, **keywords, **WITH_ALL)
     yield from compare(case, result, v)
     yield module(case, result.out, "to_out")
