@@ -58,6 +58,7 @@ from relpos._encodings.absolute import *
 from relpos._encodings.audit import *
 from relpos._encodings.conv import *
 from relpos._encodings.rotary import *
+from relpos._encodings.rotary_config import *
 from relpos._encodings.rotary_scaling import *
 from relpos._suggestions import absent as _absent, publish as _publish, table as _table
 

@@ -22,7 +22,7 @@ from relpos._checks import (
     like,
     quiet,
 )
-from relpos._encodings.rotary_scaling import as_config
+from relpos._encodings.rotary_config import as_config
 from relpos._foreign import of_tensor
 from relpos.recipes._recipe import Keywords, as_length, projected
 from relpos.recipes.decoders import gemma2, gpt_oss, inkling, recurrent_gemma
@@ -304,6 +304,10 @@ def _gpt_oss(model: _Model) -> Keywords:
 def _gemma2(model: _Model) -> Keywords:
     names = "query_pre_attn_scalar", "attn_logit_softcapping"
     settings = {name: model.setting(name) for name in names}
+    if model.setting("layer_types", None) is None:  # every second layer is full
+        count = min(model.number("num_hidden_layers"), model.layer + 1)
+        types = [_TYPES[layer % 2] for layer in range(count)]
+        model = model._replace(config={**model.config, "layer_types": types})
     window = model.sliding("sliding_window", *_TYPES)
     return gemma2(sliding_window=window, **settings)
 
@@ -401,7 +405,8 @@ def from_config(
     Notes
     -----
     Recipes that take an input, a length or positions have to be called themselves:
-    `xlnet`, `wavlm`, `zipformer`, `parakeet`, `gemma3n_audio` and others. Full layers
+    `xlnet`, `wavlm`, `zipformer`, `parakeet`, `gemma3n_audio` and others. Without
+    ``layer_types``, layers 0, 2, .. of Gemma 2 have the window. Full layers
     of Inkling multiply the query and the position query by `inkling_temperature`, if
     the configuration has a ``log_scaling_n_floor``.
 

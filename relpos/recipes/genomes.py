@@ -65,7 +65,7 @@ def enformer_positions(
     gamma_maximum : {"positions", "features"}
         What a density is divided by: the largest one of its column over all relative
         positions, as in the published model, or the largest one of its row over the F
-        columns, as in the PyTorch port [2]_ where ``use_tf_gamma`` is False.
+        columns, as in the port enformer-pytorch where ``use_tf_gamma`` is False.
     dtype : {float32, float64}
         Dtype of the result; the features are computed in float64.
 
@@ -76,18 +76,17 @@ def enformer_positions(
 
     Notes
     -----
-    The attention of the published model has 1536 positions and 192 features. The port
-    has its gamma features as a file, which was recorded from TensorFlow in float32;
-    those of "positions" differ from it by up to 0.0025. For any other L all three
-    blocks follow the formula, in which L sets the half-lives, the means, the deviation
-    and the positions of the maximum, so that rows of one L are not those of another.
+    The attention of the published model has 1536 positions and 192 features.
+    enformer-pytorch 0.8.12 has its gamma features as a file, which was recorded from
+    TensorFlow in float32; those of "positions" differ from it by up to 0.0025. At any
+    other L all blocks follow the formula, as in the port. L sets the half-lives, the
+    means, the deviation, and the positions over which the maximum is taken, so that the
+    row of a relative position is not the same for two lengths.
 
     References
     ----------
     .. [1] Avsec et al., "Effective gene expression prediction from sequence by
        integrating long-range interactions", 2021, doi:10.1038/s41592-021-01252-x.
-    .. [2] Wang, "enformer-pytorch", 0.8.12,
-       https://github.com/lucidrains/enformer-pytorch
 
     Examples
     --------

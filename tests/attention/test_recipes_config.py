@@ -51,6 +51,7 @@ VITS = {
 }
 TYPES = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 7}
 GEMMA2 = {"query_pre_attn_scalar": 9, "attn_logit_softcapping": 50.0}
+OLD_GEMMA2 = GEMMA2 | {"sliding_window": 7, "num_hidden_layers": 4}
 INKLING = {
     "layer_types": ["hybrid_sliding", "hybrid"],
     "sliding_window_size": 5,
@@ -176,6 +177,10 @@ CASES = [
      lambda w: recipes.gpt_oss(*w)),
     ("gemma2", TYPES | GEMMA2, {}, 0,
      lambda w: recipes.gemma2(query_pre_attn_scalar=9, sliding_window=7)),
+    ("gemma2", OLD_GEMMA2, {}, 2,
+     lambda w: recipes.gemma2(query_pre_attn_scalar=9, sliding_window=7)),
+    ("gemma2", OLD_GEMMA2 | {"layer_types": None}, {}, 3,
+     lambda w: recipes.gemma2(query_pre_attn_scalar=9)),
     ("recurrent_gemma", {"attention_window_size": 4}, {}, 0,
      lambda w: recipes.recurrent_gemma(4)),
     ("recurrent_gemma", {"sliding_window": 4}, {}, 0,
@@ -265,6 +270,10 @@ config={"model_type": "swin", "depths": [1]} -> ValueError: layer: got 1; expect
     of the model's layers
 config=GPT_OSS, state_dict=SINKS, layer=0 -> ValueError: config: has no layer_types;
     expected that of a whole gpt_oss model
+config={"model_type": "gemma2"} | GEMMA2, layer=0 -> ValueError: config: has no
+    num_hidden_layers; expected that of a whole gemma2 model
+config={"model_type": "gemma2"} | OLD_GEMMA2, layer=4 -> ValueError: config: layer_types
+    has no entry for layer 4
 config=GPT_OSS | TYPES, state_dict=SINKS, layer=2 -> ValueError: config: layer_types has
     no entry for layer 2
 config=GPT_OSS | {"layer_types": "sliding"}, state_dict=SINKS, layer=0 -> ValueError:

@@ -6,8 +6,10 @@ import importlib
 from types import SimpleNamespace
 
 import numpy as np
+import oracle_rotary_config as oracle
 import pytest
 from bad_rotary_config import BAD
+from hugging_rotary import transformers
 from problems import seeded
 from tolerances import assert_bitwise
 
@@ -123,13 +125,17 @@ def test_older_spellings_say_the_same(name):
 PLAIN = {"head_dim": 64, "rope_theta": 1e4}
 SAME_AS_PLAIN = {
     "no scaling": {"rope_scaling": None},
-    "the default base": {"rope_theta": None, "rope_scaling": None},
+    "the default base": {
+        "model_type": "llama",
+        "rope_theta": None,
+        "rope_scaling": None,
+    },
     "sizes": {"head_dim": None, "hidden_size": 256, "num_attention_heads": 4},
     "sizes of GPT-2": {"head_dim": None, "n_embd": 256, "n_head": 4},
     "mrope": {"rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}},
     "a base of its own": {"rope_theta": 1.0, "rope_parameters": {"rope_theta": 1e4}},
     "GPT-NeoX": {"rope_theta": None, "rotary_emb_base": 1e4, "rotary_pct": 1.0},
-    "GPT-J": {"head_dim": 256, "rope_theta": None, "rotary_dim": 64},
+    "GPT-J": {"head_dim": 256, "rotary_dim": 64},
     "a part of it": {"head_dim": 256, "partial_rotary_factor": 0.25},
     "DeepSeek": {"head_dim": 192, "qk_rope_head_dim": 64},
     "one dict for all layers": {"layer_types": ["full_attention"]},
@@ -223,11 +229,284 @@ def test_keys_that_a_model_lacks(config, layer_type, columns, base, factor):
         np.testing.assert_allclose(got.inv_freq, want, rtol=1e-15)
 
 
-@pytest.mark.parametrize("kind", ["llama4_text", "smollm3", "qwen3_vl_text", "olmo3"])
-def test_a_base_that_no_default_says(kind):
-    config = {"model_type": kind, "head_dim": 8, "rope_scaling": None}
-    with pytest.raises(ValueError, match=f"got no rope_theta; expected .* {kind}'s"):
+UNSAID = ["llama4_text", "smollm3", "qwen3_vl_text", "olmo3", "gpt_oss"]
+UNSAID += [
+    "sarvam_moe",
+    "sarvam_mla",
+    "kimi_linear",
+    "hy_v4_vl_text",
+    "dory",
+    "qwen4_exp",
+]
+UNSAID += ["moonshine_streaming", "chatglm", "a_model_of_tomorrow"]
+
+
+@pytest.mark.parametrize("scaling", [None, {"type": "linear", "factor": 2.0}])
+@pytest.mark.parametrize("kind", UNSAID)
+def test_a_base_that_no_default_says(kind, scaling):
+    config = {"model_type": kind, "head_dim": 8, "rope_scaling": scaling}
+    for given in (config, {**SIZES, **config}, {"text_config": config}):
+        with pytest.raises(
+            ValueError, match=f"got no rope_theta; expected .* {kind}'s"
+        ):
+            relpos.rotary_from_config(given)
+    found = relpos.rotary_from_config(
+        config | {"rope_theta": 5e4}, layer_type="full_attention"
+    )
+    want = relpos.rotary_frequencies(8, base=5e4) / (2 if scaling else 1)
+    np.testing.assert_allclose(found.inv_freq, want, rtol=1e-15)
+
+
+def test_a_base_that_no_type_says():
+    config = {"head_dim": 8, "rope_scaling": None}
+    with pytest.raises(ValueError, match=r"got no rope_theta; .* without model_type"):
         relpos.rotary_from_config(config)
+    assert relpos.rotary_from_config(config | {"model_type": "llama"}).rotary_dim == 8
+
+
+# ---- keys that decide the numbers ---------------------------------------------------
+
+#: Part of deepseek-ai/DeepSeek-V4-Flash's config.json.
+DEEPSEEK_V4 = {
+    "head_dim": 512,
+    "hidden_size": 4096,
+    "max_position_embeddings": 1048576,
+    "model_type": "deepseek_v4",
+    "num_attention_heads": 64,
+    "num_hidden_layers": 43,
+    "qk_rope_head_dim": 64,
+    "rope_scaling": {
+        "beta_fast": 32,
+        "beta_slow": 1,
+        "factor": 16,
+        ORIGINAL: 65536,
+        "type": "yarn",
+    },
+    "rope_theta": 10000,
+    "routed_scaling_factor": 1.5,
+    "compress_rope_theta": 160000,
+}
+GROUPS = {
+    "main": ("main", "sliding_attention"),
+    "compress": (
+        *("compress", "compressed_sparse_attention", "heavily_compressed_attention"),
+    ),
+}
+
+
+@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize("without", [(), ("compress_rope_theta",), ("rope_theta",)])
+def test_deepseek_v4(group, without):
+    """Bases side by side, of which the scaling belongs to the second; magnitude 1."""
+    config = {key: x for key, x in DEEPSEEK_V4.items() if key not in without}
+    types = {"layer_types": list(GROUPS["main"][1:] + GROUPS["compress"][1:])}
+    scaled = {**DEEPSEEK_V4["rope_scaling"], "rope_type": "yarn", "rope_theta": 1.6e5}
+    rope = {"main": {"rope_type": "default", "rope_theta": 1e4}, "compress": scaled}
+    want = oracle.rotary_from_config(
+        {"head_dim": 64, "rope_parameters": rope}, layer_type=group
+    )
+    for name in GROUPS[group]:
+        for given in (config, config | types, {"text_config": config}):
+            got = relpos.rotary_from_config(given, layer_type=name)
+            np.testing.assert_allclose(got.inv_freq, want.inv_freq, rtol=1e-13)
+            assert got[1:] == (1.0, 64, True)
+    with pytest.raises(
+        ValueError, match="got None; expected one of 'main', 'compress'"
+    ):
+        relpos.rotary_from_config(config)
+
+
+def test_deepseek_v4_as_transformers_writes_it():
+    """With a dict for each group, which has its own magnitude, and other columns."""
+    yarn = DEEPSEEK_V4["rope_scaling"] | {"attention_factor": 1.0, "rope_theta": 1.6e5}
+    plain = {"rope_type": "default", "rope_theta": 1e4}
+    new = DEEPSEEK_V4 | {
+        "rope_scaling": None,
+        "rope_parameters": {"main": plain, "compress": yarn},
+    }
+    for group, names in GROUPS.items():
+        want = relpos.rotary_from_config(DEEPSEEK_V4, layer_type=group)
+        for name in names:
+            same(relpos.rotary_from_config(new, layer_type=name), want)
+    told = DEEPSEEK_V4 | {"rope_scaling": {"type": "yarn", "factor": 4.0}}
+    told["rope_scaling"]["attention_factor"] = 1.5
+    assert relpos.rotary_from_config(told, layer_type="compress").magnitude == 1.5
+    assert relpos.rotary_from_config(told, layer_type="main").magnitude == 1.0
+    wider = DEEPSEEK_V4 | {"partial_rotary_factor": 0.25}
+    del wider["qk_rope_head_dim"]
+    assert relpos.rotary_from_config(wider, layer_type="main").rotary_dim == 128
+
+
+LLAMA = {**SIZES, "model_type": "llama", "rope_theta": 1e4}
+
+
+@pytest.mark.parametrize(
+    "key", ["rope_ratio", "theta_of_rope", "base_frequency", "my_scaling_factor"]
+)
+@pytest.mark.parametrize("value", [2, 0.5, [1.0, 2.0]])
+def test_a_numeric_key_of_an_unknown_meaning(key, value):
+    """Refused by name for a type that is known; of another type relpos knows none."""
+    with pytest.raises(ValueError, match=f"^config: got {key} = .* in llama is not"):
+        relpos.rotary_from_config(LLAMA | {key: value})
+    want = relpos.rotary_from_config(LLAMA)
+    for other in ({"model_type": "baichuan"}, {"model_type": None}):
+        same(relpos.rotary_from_config(LLAMA | {key: value} | other), want)
+    for harmless in (None, True, "text", {"a": 1}):
+        same(relpos.rotary_from_config(LLAMA | {key: harmless}), want)
+
+
+def test_keys_that_concern_something_else():
+    want = relpos.rotary_from_config(LLAMA)
+    for key in ("routed_scaling_factor", "logits_scaling", "base_channels"):
+        same(relpos.rotary_from_config(LLAMA | {key: 2.5}), want)
+
+
+@pytest.mark.parametrize("spelling", ["rope_scaling", "rope_parameters"])
+@pytest.mark.parametrize(
+    "rope, key",
+    [
+        ({"rope_type": "yarn", "factor": 4.0, "attn_factor": 2.0}, "attn_factor"),
+        ({"rope_type": "yarn", "factor": 4.0, "alpha": 2.0}, "alpha"),
+        ({"rope_type": "linear", "factor": 4.0, "beta_fast": 2}, "beta_fast"),
+        ({"rope_type": "linear", "factor": 4.0, "attention_factor": 2.0}, "attention"),
+        ({"rope_type": "default", "factor": 4.0}, "factor"),
+        ({"rope_type": "default", "sections": "two"}, "sections"),
+        ({"rope_type": "llama3", **LLAMA3, "mscale": 1.0}, "mscale"),
+        ({"rope_type": "dynamic", "factor": 2.0, ORIGINAL: 9}, ORIGINAL),
+        ({"rope_type": "yarn", "factor": 2.0, "seq_len": 9}, "seq_len"),
+    ],
+)
+def test_a_key_of_the_rope_that_no_formula_reads(spelling, rope, key):
+    with pytest.raises(ValueError, match=f"^config: its rope_parameters have {key}.*"):
+        relpos.rotary_from_config(LLAMA | {spelling: rope})
+    nested = {"full_attention": {"rope_theta": 1e4, **rope}}
+    with pytest.raises(ValueError, match=f"^config: its rope_parameters have {key}.*"):
+        relpos.rotary_from_config(
+            LLAMA | {spelling: nested}, layer_type="full_attention"
+        )
+    relpos.rotary_from_config(LLAMA | {spelling: rope, "model_type": "another"})
+
+
+@pytest.mark.parametrize(
+    "rope",
+    [
+        {"rope_type": "yarn", "factor": 4.0, "llama_4_scaling_beta": 0.1},
+        {"rope_type": "yarn", "type": "deepseek_yarn", "factor": 4.0},
+        {"type": "yarn", "factor": 4.0, "finetuned": True, "attn_factor": None},
+        {"rope_type": "default", "type": "mrope", "mrope_section": [16, 8, 8]},
+        {"type": "linear", "factor": 4.0, ORIGINAL: 1024},
+        {"type": "dynamic", "alpha": 9.0, "factor": 1.0, "beta_fast": 32, "mscale": 1},
+    ],
+)
+def test_keys_of_the_rope_that_files_have(rope):
+    got = relpos.rotary_from_config(LLAMA | {"rope_scaling": rope})
+    other = relpos.rotary_from_config(
+        LLAMA | {"rope_scaling": rope, "model_type": "another"}
+    )
+    same(got, other)
+
+
+def test_a_base_for_each_layer():
+    config = {**LLAMA, "model_type": "granite_swa", "rope_theta": 7.0}
+    config["layer_types"] = ["full_attention", "sliding_attention"] * 2
+    for bases, layer_type, base in (
+        ([5e4, 5e4, 5e4, 5e4], None, 5e4),
+        ([5e4, 0, 5e4, 0], None, 5e4),
+        ([0, 5e4, 0, 5e4], "sliding_attention", 5e4),
+        ([1e4, 5e4, 1e4, 5e4], "sliding_attention", 5e4),
+        ([1e4, 5e4, 1e4, 5e4], "full_attention", 1e4),
+    ):
+        said = config | {"layer_rope_theta": bases}
+        rope = {"rope_parameters": {"rope_type": "default", "rope_theta": 3.0}}
+        for given in (said, said | rope):
+            got = relpos.rotary_from_config(given, layer_type=layer_type)
+            assert_bitwise(got.inv_freq, relpos.rotary_frequencies(64, base=base))
+    for bases, layer_type in (
+        ([1e4, 5e4, 1e4, 5e4], None),
+        ([0, 5e4, 0, 5e4], "full_attention"),
+        ([1e4, 5e4, 2e4, 5e4], "full_attention"),
+        ([[1], "a", {}, None], None),
+    ):
+        with pytest.raises(ValueError, match=r"got layer_rope_theta = .*; expected"):
+            relpos.rotary_from_config(
+                config | {"layer_rope_theta": bases}, layer_type=layer_type
+            )
+
+
+def test_layers_that_are_scaled():
+    scaling = {"type": "linear", "factor": 4.0}
+    config = LLAMA | {"model_type": "molmo2_text", "num_hidden_layers": 3}
+    config["head_dim"] = 64
+    some = config | {"rope_scaling_layers": [0, 2]}
+    same(relpos.rotary_from_config(some), relpos.rotary_from_config(config))
+    with pytest.raises(ValueError, match=r"got rope_scaling_layers = .*; expected all"):
+        relpos.rotary_from_config(some | {"rope_scaling": scaling})
+    every = config | {"rope_scaling": scaling, "rope_scaling_layers": [2, 0, 1]}
+    got = relpos.rotary_from_config(every)
+    assert_bitwise(got.inv_freq, relpos.rotary_frequencies(64) / 4)
+
+
+def test_a_base_of_dots_3_notes_sliding_layers():
+    """A base of its own, with a default, that no scaling goes with."""
+    config = {"model_type": "dots3_note_text", "rope_theta": 8e7, "head_dim": 256}
+    for said, base in (({}, 5e4), ({"swa_rope_theta": 7e4}, 7e4)):
+        for layer_type, want in (
+            ("sliding_attention", base),
+            ("indexed_attention", 8e7),
+        ):
+            given = config | said | {"layer_types": ["indexed_attention"]}
+            got = relpos.rotary_from_config(given, layer_type=layer_type)
+            assert_bitwise(got.inv_freq, relpos.rotary_frequencies(64, base=want))
+    scaled = {"swa_rope_theta": 7e4, "rope_scaling": {"type": "linear", "factor": 2.0}}
+    with pytest.raises(ValueError, match=r"got swa_rope_theta = 70000\.0; expected no"):
+        relpos.rotary_from_config(config | scaled, layer_type="sliding_attention")
+
+
+@pytest.mark.parametrize(
+    "said, pattern",
+    [
+        ({"rotary_emb_base": 5e4}, "got rope_theta = 10000.0, rotary_emb_base = 50000"),
+        (
+            {"local_rope_theta": 1.0, "rope_local_base_freq": 2.0},
+            "got rope_local_base_freq = 2.0, local_rope_theta = 1.0; expected one",
+        ),
+        (
+            {
+                "rope_scaling": {"type": "linear", "factor": 2.0},
+                "rope_parameters": {"rope_theta": 1e6},
+            },
+            "its rope_scaling and its rope_parameters differ",
+        ),
+        (
+            {"rope_scaling": {"type": "linear", "rope_type": "yarn", "factor": 2.0}},
+            "its rope_type is 'yarn', and its type 'linear'",
+        ),
+        (
+            {
+                "rope_parameters": {
+                    "full_attention": {"rope_theta": 1e4},
+                    "attn_factor": 2.0,
+                }
+            },
+            "its rope_parameters have attn_factor = 2.0",
+        ),
+    ],
+)
+def test_keys_that_contradict_each_other(said, pattern):
+    with pytest.raises(ValueError, match=f"^config: {pattern}"):
+        relpos.rotary_from_config(LLAMA | said, layer_type="full_attention")
+
+
+def test_equal_spellings_of_one_base():
+    want = relpos.rotary_from_config(LLAMA)
+    same(relpos.rotary_from_config(LLAMA | {"rotary_emb_base": 10000}), want)
+
+
+def test_a_base_beside_the_dicts_of_layers():
+    rope = {"full_attention": {"rope_type": "default"}, "rope_theta": 5e4}
+    config = LLAMA | {"rope_parameters": rope | {"partial_rotary_factor": 0.5}}
+    got = relpos.rotary_from_config(config, layer_type="full_attention")
+    assert_bitwise(got.inv_freq, relpos.rotary_frequencies(32, base=5e4))
 
 
 @pytest.mark.parametrize(
@@ -297,11 +576,6 @@ def test_which_columns_are_pairs(said, interleaved):
 
 
 # ---- the transformers package --------------------------------------------------------
-
-
-def transformers():
-    pytest.importorskip("torch")
-    return pytest.importorskip("transformers", minversion="5.0")
 
 
 SCALED = [n for n, (rope, _) in ROPES.items() if rope["rope_type"] != "default"]

@@ -91,6 +91,7 @@ def rotary_from_config(config, *, layer_type=None, seq_len=None):
     longest = config.get("max_position_embeddings")
     lengths = STRETCHED[kind](dim, rope["rope_theta"], rope, longest, seq_len)
     magnitude = 0.1 * math.log(rope["factor"]) + 1 if kind == "yarn" else 1.0
+    magnitude = rope.get("attention_factor", magnitude)
     return SimpleNamespace(
         inv_freq=2 * math.pi / np.array(lengths), magnitude=magnitude, rotary_dim=dim
     )

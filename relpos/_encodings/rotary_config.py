@@ -1,0 +1,518 @@
+"""The rotary encoding of a model, from its Hugging Face configuration.
+
+Configurations have several spellings: `_of_layer` brings the values of one type of
+layer to the newest, a dict with ``rope_type`` and ``rope_theta``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from relpos._checks import as_flag, as_int, kind_of, reject_foreign
+from relpos._encodings.absolute import MAX_DIM
+from relpos._encodings.rotary_models import (
+    APART,
+    BASE_10000,
+    DEFAULTS,
+    INTERLEAVED,
+    KNOWN,
+    MODERNBERT,
+    OF_GRIDS,
+    PART,
+    ROTARY_WORDS,
+    ROTATED_WHERE_SLIDING,
+    SCALED_WHERE_FULL,
+    UNRELATED,
+    UNRELATED_OF_ROPE,
+)
+from relpos._encodings.rotary_scaling import (
+    LENGTH,
+    SCALINGS,
+    RotaryParameters,
+    rotary_frequencies,
+    rotary_magnitude,
+    share,
+)
+
+__all__ = ["rotary_from_config"]
+
+Values = Mapping[str, Any]
+
+#: Keys of which a configuration with a rotary encoding has at least one.
+_ROTARY = {
+    *("rope_parameters", "rope_scaling", "rope_theta", "global_rope_theta"),
+    *("rotary_dim", "rotary_pct", "rotary_emb_base", PART),
+}
+#: Spellings of the base of all layers, of the base of layers with a window, and of that
+#: of compressed layers.
+_BASE = "rope_theta", "global_rope_theta", "rotary_emb_base"
+_SWA = "swa_rope_theta"  # of layers without a scaling
+_LOCAL = "rope_local_base_freq", "local_rope_theta", _SWA
+_COMPRESSED = "compress_rope_theta"
+#: Bases of all layers in a row, and numbers of those whose encoding is scaled.
+_EACH, _SCALED = "layer_rope_theta", "rope_scaling_layers"
+#: Top-level keys with one of ROTARY_WORDS that are read.
+_READ = {*_BASE, *_LOCAL, _COMPRESSED, _EACH, _SCALED, APART}
+_HEADS = "num_attention_heads", "n_head", "n_heads", "encoder_num_attention_heads"
+#: Values of ``rope_type``.
+_TYPES = ("default", *(name for name in SCALINGS if name != "ntk"))
+#: Names of scalings in some models, and their meaning.
+_OTHER_NAMES = {"su": "longrope", "mrope": "default", "deepseek_yarn": "yarn"}
+_FULL, _SLIDING = "full_attention", "sliding_attention"
+#: Keys of every ``rope_parameters``.
+_OF_ROPE = {"rope_type", "type", "rope_theta", PART, *UNRELATED_OF_ROPE}
+#: Types of layers that share a rotary encoding, and its name in ``rope_parameters``.
+_GROUPS = {
+    _SLIDING: "main",
+    "compressed_sparse_attention": "compress",
+    "heavily_compressed_attention": "compress",
+}
+
+
+def as_config(config: object) -> Values:
+    reject_foreign("config", config)
+    if hasattr(config, "to_dict"):
+        config = config.to_dict()
+    elif not isinstance(config, Mapping) and hasattr(config, "__dict__"):
+        config = vars(config)
+    if not isinstance(config, Mapping):
+        raise TypeError(
+            f"config: got {kind_of(config)}; expected a dict, such as that of "
+            "config.json, or a configuration of transformers"
+        )
+    return config
+
+
+def _as_values(config: object) -> Values:
+    """Return the configuration of the text, with what its type has by default."""
+    values = as_config(config)
+    text = values.get("text_config")
+    if text is not None:
+        return _as_values(text)
+    kind = _type_of(values)
+    if kind in KNOWN:
+        _check_keys(values)
+    own = {key: x for (key, x), types in DEFAULTS.items() if kind in types.split()}
+    whole = {**own, **values}
+    if kind == "deepseek_v4" and values.get(PART) is not None:
+        del whole[APART]  # which the part of the head replaces
+    return whole
+
+
+def _is_numeric(value: object) -> bool:
+    if isinstance(value, (list, tuple)):
+        return any(map(_is_numeric, value))
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _check_keys(config: Values) -> None:
+    """Raise for keys of a known model that would be left out of its rotation."""
+    kind = _type_of(config)
+    ropes = [config[n] for n in ("rope_scaling", "rope_parameters") if config.get(n)]
+    read = _READ - {_SWA} if ropes else _READ
+    for key, value in config.items():
+        named = any(word in str(key) for word in ROTARY_WORDS)
+        if named and _is_numeric(value) and key not in read | UNRELATED:
+            raise ValueError(
+                f"config: got {key} = {value!r}; expected no such key, as its meaning "
+                f"in {kind} is not known"
+            )
+    for names in (_BASE, _LOCAL):
+        given = {n: config[n] for n in names if config.get(n) is not None}
+        first = next(iter(given.values()), None)
+        if any(value != first for value in given.values()):
+            said = ", ".join(f"{name} = {value!r}" for name, value in given.items())
+            raise ValueError(f"config: got {said}; expected one of them")
+    if len({*map(repr, ropes)}) > 1:
+        raise ValueError(
+            "config: its rope_scaling and its rope_parameters differ; expected one of "
+            "them"
+        )
+
+
+def _check_rope(kind: str, rope: Values) -> None:
+    """Raise for keys of a known model's ``rope_parameters`` that no formula reads."""
+    name = _kind_of_scaling(rope)
+    known = {*_OF_ROPE, *_read_by(name, rope)}
+    for key, value in rope.items():
+        if value is not None and key not in known:
+            raise ValueError(
+                f"config: its rope_parameters have {key} = {value!r}, which {name!r} "
+                f"of {kind} does not read; expected some of "
+                f"{', '.join(map(repr, sorted(known)))}"
+            )
+    said = [rope[key] for key in ("rope_type", "type") if rope.get(key) is not None]
+    if len({*(_OTHER_NAMES.get(str(each), each) for each in said)}) > 1:
+        raise ValueError(
+            f"config: its rope_type is {said[0]!r}, and its type {said[1]!r}; expected "
+            "one of them"
+        )
+
+
+def _read_by(name: str, rope: Values) -> set[str]:
+    """Return the keys that a scaling of this name reads, or compares with nothing."""
+    if name == "default":
+        return {LENGTH}
+    scaling = SCALINGS[name]
+    keys = {*scaling.required, *scaling.optional} or {"factor", LENGTH}
+    keys -= {"seq_len"}  # an argument
+    if name == "dynamic":
+        keys -= {LENGTH}  # that of the configuration counts
+        if rope.get("alpha") is not None:  # HunYuan's, which replaces the others
+            keys |= {"alpha", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"}
+    if name == "longrope":
+        keys |= {"short_mscale", "long_mscale"}
+    return keys | ({LENGTH} if name == "proportional" else set())
+
+
+def _type_of(config: Values) -> str:
+    return str(config.get("model_type"))
+
+
+def _first(values: Values, *names: str) -> Any:
+    """Return the value of the first of several spellings that is present."""
+    return next((values[name] for name in names if values.get(name) is not None), None)
+
+
+def _choose(layer_type: str | None, types: list[str]) -> str:
+    """Return the one of `types` that layers of this type have, or belong to."""
+    group = _GROUPS.get(str(layer_type), layer_type)
+    for name in (layer_type, group):
+        if name in types:
+            return str(name)
+    raise ValueError(
+        f"layer_type: got {layer_type!r}; expected one of "
+        f"{', '.join(map(repr, dict.fromkeys(types)))}, as the layers of this config "
+        "differ"
+    )
+
+
+def _of_layer(config: Values, layer_type: str | None) -> dict[str, Any]:
+    """Return ``rope_parameters`` of one type of layer, with its base."""
+    rope = _rope_of(config)
+    base = _first(config, *_BASE)
+    local = _first(config, *(name for name in _LOCAL if name != _SWA or not rope))
+    if local is None and _type_of(config) in SCALED_WHERE_FULL:
+        local = base
+    nested = [name for name, values in rope.items() if isinstance(values, Mapping)]
+    if nested:
+        name = _choose(layer_type, nested)
+        values = _of_nested(config, rope, name)
+        if name == "compress":
+            base = _first(config, _COMPRESSED) or base
+        base = local if layer_type == _SLIDING and local is not None else base
+    elif config.get(_COMPRESSED) is not None:
+        values, base = _of_compressed(config, rope, layer_type, base)
+    elif local is not None:
+        types = [_FULL, _SLIDING, *_layer_types(config)]
+        full = _choose(layer_type, types) != _SLIDING
+        scaled = full or _type_of(config) in MODERNBERT.split()
+        values = dict(rope) if scaled else {}
+        base = base if full else local
+    else:
+        values = dict(rope)
+        if layer_type is not None:
+            _choose(layer_type, _layer_types(config) or [layer_type])
+    if _type_of(config) in KNOWN:
+        _check_rope(_type_of(config), values)
+    if not nested and config.get(LENGTH) is not None:
+        values[LENGTH] = config[LENGTH]
+    if config.get(_EACH) is not None:
+        values["rope_theta"] = _base_of_each(config, layer_type)
+    if values.get("rope_theta") is None:
+        values["rope_theta"] = _default_base(config) if base is None else base
+    return values
+
+
+def _rope_of(config: Values) -> Values:
+    """Return the first dict of rotary settings that is not empty, as it is written."""
+    ropes = (config.get(name) for name in ("rope_scaling", "rope_parameters"))
+    said = (x for x in ropes if x is not None)
+    rope = next((x for x in said if not isinstance(x, Mapping) or x), {})
+    if not isinstance(rope, Mapping):
+        raise TypeError(
+            f"config: its rope_parameters are {kind_of(rope)}; expected a dict"
+        )
+    return rope
+
+
+def _base_of_each(config: Values, layer_type: str | None) -> Any:
+    """Return the base of all layers of a type; 0 is that of layers without rotation."""
+    each, types = config[_EACH], _layer_types(config)
+    if layer_type in types and len(types) == len(each):
+        each = [x for x, kind in zip(each, types, strict=True) if kind == layer_type]
+    bases = {repr(x): x for x in each if x}
+    if len(bases) != 1:
+        raise ValueError(
+            f"config: got {_EACH} = {each!r}; expected one base for all layers of a "
+            "type that rotate"
+        )
+    return next(iter(bases.values()))
+
+
+def _of_nested(config: Values, rope: Values, name: str) -> dict[str, Any]:
+    """Return the values of that name, with the base and the part of all names."""
+    beside = {key: x for key, x in rope.items() if not isinstance(x, Mapping)}
+    if _type_of(config) in KNOWN:
+        _check_rope(_type_of(config), beside)
+    shared = {key: beside[key] for key in ("rope_theta", PART) if key in beside}
+    return {**shared, **rope[name]}
+
+
+def _of_compressed(
+    config: Values, rope: Values, layer_type: str | None, base: Any
+) -> tuple[dict[str, Any], Any]:
+    """Return values and base of DeepSeek-V4's layers: compressed ones are scaled."""
+    if _choose(layer_type, ["main", "compress"]) == "main":
+        return {key: rope[key] for key in (PART,) if key in rope}, base
+    values = dict(rope)
+    if _kind_of_scaling(values) == "yarn" and values.get("attention_factor") is None:
+        values["attention_factor"] = 1.0
+    return values, config[_COMPRESSED]
+
+
+def _default_base(config: Values) -> float:
+    kind = config.get("model_type")
+    if kind is None or _type_of(config) not in BASE_10000:
+        reason = "a config without model_type has no default"
+        if kind is not None:
+            reason = f"{kind}'s default is not known to be 10000"
+        raise ValueError(f"config: got no rope_theta; expected one, because {reason}")
+    return 10000.0
+
+
+def _layer_types(config: Values) -> list[str]:
+    types = config.get("layer_types")
+    return [*types] if isinstance(types, (list, tuple)) else []
+
+
+def _wide_head_dim(config: Values, layer_type: str | None) -> Any:
+    """Return the columns of a head where those of that type differ."""
+    types, layers = _layer_types(config), config.get("per_layer_config")
+    if layer_type in types and isinstance(layers, Mapping):
+        for number, values in layers.items():  # numbers as text, such as "05"
+            if str(number).lstrip("0") == str(types.index(layer_type)).lstrip("0"):
+                return values.get("head_dim") if isinstance(values, Mapping) else None
+    return config.get("global_head_dim") if layer_type == _FULL else None
+
+
+def _head_dim(config: Values, layer_type: str | None) -> int:
+    own = _wide_head_dim(config, layer_type)
+    if own is None:
+        own = _first(config, "head_dim", "attention_head_dim", "kv_channels")
+    if own is not None:
+        return as_int("config: its head_dim", own, 1, MAX_DIM)
+    width = _first(config, "hidden_size", "n_embd", "d_model")
+    heads = _first(config, *_HEADS)
+    if width is None or heads is None:
+        raise ValueError(
+            "config: says neither head_dim nor both hidden_size and "
+            "num_attention_heads; expected one of them"
+        )
+    count = as_int("config: its num_attention_heads", heads, 1)
+    return as_int("config: its hidden_size", width, 1) // count
+
+
+def _rotary_dim(config: Values, values: Values, head_dim: int) -> int:
+    columns = config.get(APART)  # apart from the others of a head
+    part = _first(values, PART)
+    if part is None:
+        columns = _first(config, APART, "rotary_dim")
+        part = _first(config, PART, "rotary_pct")
+    if columns is not None:
+        return as_int("config: its rotary_dim", columns, 2, MAX_DIM)
+    if part is None:
+        return head_dim
+    return int(head_dim * share("config: its partial_rotary_factor", part))
+
+
+def _kind_of_scaling(values: Values) -> str:
+    name = _first(values, "rope_type", "type") or "default"
+    name = _OTHER_NAMES.get(name, name) if isinstance(name, str) else name
+    if name == "yarn" and "short_factor" in values:  # Phi-3's first configurations
+        return "longrope"
+    if name == "axial":
+        raise ValueError(
+            "config: its rope_type is 'axial', of a grid; expected one of a sequence "
+            "(axial_angles has the angles, of rotary_frequencies(head_dim // 2, "
+            "base=rope_theta))"
+        )
+    if name not in _TYPES:
+        raise ValueError(
+            f"config: its rope_type is {name!r}; expected one of "
+            f"{', '.join(map(repr, _TYPES))}"
+        )
+    return str(name)
+
+
+def _scaling(config: Values, values: Values, seq_len: int | None) -> Any:
+    """Return `scaling` of `rotary_frequencies`, with the keys that it reads alone."""
+    name = _kind_of_scaling(values)
+    if name == "default":
+        return None
+    if name == "linear":
+        return name, values.get("factor")
+    if name == "dynamic" and values.get("alpha") is not None:  # HunYuan's
+        return "ntk", values["alpha"]
+    longest = _first(config, "max_position_embeddings", "n_positions")
+    known = {"max_position_embeddings": longest, LENGTH: longest, "seq_len": seq_len}
+    if name == "dynamic":  # its length is that of the configuration
+        values = {"factor": values.get("factor")}
+    given = {**known, **{key: x for key, x in values.items() if x is not None}}
+    if name == "longrope":  # Phi-3.5-MoE's magnitudes, of either length
+        own = given[LENGTH] and as_int(f"config: {LENGTH}", given[LENGTH], 1)
+        far = seq_len is not None and own and seq_len > own
+        factor = values.get("long_mscale" if far else "short_mscale")
+        given["attention_factor"] = factor or given.get("attention_factor")
+    _, required, optional = SCALINGS[name]
+    return name, {key: given[key] for key in required + optional if key in given}
+
+
+def _check_scaled_layers(config: Values) -> None:
+    layers, count = config.get(_SCALED), config.get("num_hidden_layers")
+    if layers is None:
+        return
+    if isinstance(count, int) and {*range(count)} <= {*layers}:
+        return
+    raise ValueError(
+        f"config: got {_SCALED} = {layers!r}; expected all layers, as the others have "
+        "no scaling"
+    )
+
+
+def _check_rotates(config: Values, layer_type: str | None) -> None:
+    """Raise for a model, or for layers of it, whose rotation is not of a sequence."""
+    kind = _type_of(config)
+    if kind in OF_GRIDS:
+        raise ValueError(
+            f"config: its model_type is {kind!r}, of a grid; expected one of a "
+            "sequence (axial_angles has the angles of grids)"
+        )
+    if kind in ROTATED_WHERE_SLIDING and layer_type == _FULL:
+        raise ValueError(
+            f"layer_type: got {layer_type!r}, without a rotary encoding in {kind}; "
+            f"expected {_SLIDING!r}"
+        )
+    if kind == "falcon" and config.get("alibi"):
+        raise ValueError(
+            "config: its alibi is set; expected a model that rotates instead"
+        )
+
+
+def rotary_from_config(
+    config: Mapping[str, Any] | object,
+    *,
+    layer_type: str | None = None,
+    seq_len: int | None = None,
+) -> RotaryParameters:
+    r"""Rotary encoding of a model, from its Hugging Face configuration.
+
+    .. math:: \omega_c = base^{-2c/rotary\_dim}, \quad c < rotary\_dim / 2
+
+    or these scaled as `rotary_frequencies` does for the scaling that it names:
+
+    ``apply_rotary(query, **rotary_from_config(config)._asdict())``
+
+    Parameters
+    ----------
+    config : dict or configuration of transformers
+        The content of config.json, in the newest spelling (``rope_parameters`` with
+        ``rope_type`` and ``rope_theta``, one dict or one for each type of layer) or any
+        older one (``rope_scaling`` with ``type``, ``rope_theta``, ``rotary_pct``,
+        ``rotary_dim``, ``rope_local_base_freq``, ..). Of several parts the
+        ``text_config`` counts.
+    layer_type : str, optional
+        The type of layer, where they differ: ``"full_attention"`` or
+        ``"sliding_attention"`` in Gemma 3 and 4, ModernBERT and others, ``"main"`` or
+        ``"compress"`` in DeepSeek-V4.
+    seq_len : int, optional
+        The length of the sequence, for "dynamic" and "longrope", whose frequencies
+        change with it. Default: one that the model was trained for.
+
+    Returns
+    -------
+    RotaryParameters
+        The named tuple (inv_freq, magnitude, rotary_dim, interleaved). `interleaved` is
+        that of ``rope_interleave`` or, as configurations rarely have it, of
+        ``model_type``. Where rotated columns are apart from the others
+        (``qk_rope_head_dim``), `rotary_dim` is their number.
+
+    Raises
+    ------
+    ValueError
+        If `config` has no rotary encoding, names an unknown ``rope_type``, lacks
+        values that it needs or has a key of an unknown meaning, or `layer_type` names
+        none of layers that differ.
+
+    See Also
+    --------
+    mrope_angles : For models whose ``rope_parameters`` have an ``mrope_section``.
+
+    Notes
+    -----
+    As in transformers, "dynamic" compares `seq_len` with ``max_position_embeddings``;
+    "yarn", "llama3" and "longrope" with ``original_max_position_embeddings``, which may
+    be outside the dict. A key that `config` lacks has the value that transformers has
+    for its ``model_type``. The base has to be given unless transformers has 10000 for
+    that type. Of a type that is known, all keys about the rotation are read, or are
+    known not to concern it, or raise an error: numeric keys with "theta", "base",
+    "rope" or "scaling" in their name, and all keys of ``rope_parameters`` and
+    ``rope_scaling``. Of other types, keys that no formula reads are ignored.
+
+    Compressed layers of DeepSeek-V4 have the base ``compress_rope_theta`` and the
+    scaling, with the magnitude 1; its other layers have neither. `layer_type` is
+    "main", "compress" or one of its ``layer_types``.
+
+    Interleaved models of transformers that sort
+    columns first have theirs in another order, which queries and keys share.
+
+    References
+    ----------
+    .. [1] Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding",
+       2021, arXiv:2104.09864.
+
+    Examples
+    --------
+    >>> import relpos
+    >>> llama = {"hidden_size": 4096, "num_attention_heads": 32, "rope_theta": 5e5}
+    >>> relpos.rotary_from_config(llama).rotary_dim
+    128
+    >>> full = {"rope_type": "proportional", "partial_rotary_factor": 0.25}
+    >>> layers = {"sliding_attention": {"rope_theta": 1e4}, "full_attention": full}
+    >>> gemma = {"head_dim": 256, "global_head_dim": 512, "rope_parameters": layers}
+    >>> found = relpos.rotary_from_config(gemma, layer_type="full_attention")
+    >>> found.rotary_dim, int((found.inv_freq > 0).sum())
+    (512, 64)
+    """
+    given = _as_values(config)
+    if layer_type is not None and not isinstance(layer_type, str):
+        raise TypeError(f"layer_type: got {kind_of(layer_type)}; expected a str")
+    length = None if seq_len is None else as_int("seq_len", seq_len, 1)
+    if not _ROTARY & given.keys():
+        raise ValueError(
+            "config: says nothing of a rotary encoding; expected some of "
+            f"{', '.join(sorted(_ROTARY))}"
+        )
+    _check_rotates(given, layer_type)
+    values = _of_layer(given, layer_type)
+    scaling = _scaling(given, values, length)
+    if scaling is not None:
+        _check_scaled_layers(given)
+    columns = _head_dim(given, layer_type)
+    if scaling is None or scaling[0] != "proportional":  # which rotates whole heads
+        columns = _rotary_dim(given, values, columns)
+    try:
+        inv_freq = rotary_frequencies(
+            columns, base=values["rope_theta"], scaling=scaling
+        )
+        magnitude = rotary_magnitude(scaling)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"config: {error}") from None
+    if _type_of(given) == "nanochat":  # which rotates backwards
+        inv_freq = -inv_freq
+    neighbours = given.get("rope_interleave")
+    if neighbours is None:
+        neighbours = _type_of(given) in INTERLEAVED
+    interleaved = as_flag("config: its rope_interleave", neighbours)
+    return RotaryParameters(inv_freq, magnitude, columns, interleaved)
