@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 
 import numpy as np
 import pytest
 from documents import ROOT, blocks, text
+
+from relpos import recipes
 
 PAGE = "docs/models.md"
 if not (ROOT / PAGE).exists():
@@ -24,8 +27,10 @@ FOLDED = dict(
 )
 ROWS = {
     model: (stored, FOLDED[model] if call == "folded below" else call.strip("`"))
-    for model, stored, call in CELLS
+    for model, stored, call, _ in CELLS
 }
+#: The column that says what a row is compared with, by model.
+SOURCES = {model: compared for model, *_, compared in CELLS}
 SIZES = {
     "H": 4,
     "L": 6,
@@ -188,11 +193,57 @@ def test_a_sliding_window_may_be_null(model):
 
 def test_there_are_lines_enough_and_each_model_has_one():
     assert len(ROWS) == len(LINES) >= 40
-    assert {m for m, _, call in CELLS if call == "folded below"} == FOLDED.keys()
+    assert {m for m, _, call, _ in CELLS if call == "folded below"} == FOLDED.keys()
+
+
+#: Upstreams of recorded cases that are the code of a model's authors.
+AUTHORS = {
+    *("icefall_zipformer", "kimi_xl", "alibi_slopes_tables", "swin_window"),
+    *("t2t_music", "t2t_shaw", "torchscale_xpos"),
+}
+#: Those that are ports, or a notebook's module.
+PORTS = {
+    *("botnet_relpos", "enformer_L9", "fire_flasht5", "fla_fox"),
+    *("seed002_learned_ape", "sinusoid_interleaved"),
+}
+#: Neither: an early implementation, and a file of the published model.
+OTHERS = {"enformer_tf_gammas", "espnet_relpos_new", "onmt_shaw"}
+
+
+@pytest.mark.parametrize("model", SOURCES)
+def test_what_a_row_is_compared_with_is_there(model):
+    """Each name is the beginning of a recorded file, or a test; the source is named."""
+    cell = SOURCES[model]
+    names = re.findall(r"`(\w+(?:\.py)?)`", cell)
+    assert names or cell == "none"
+    recorded = [path.name for path in (ROOT / "tests/recorded").iterdir()]
+    for name in names:
+        if name.endswith(".py"):
+            assert len([*(ROOT / "tests").glob(f"*/{name}")]) == 1
+            assert "transformers" in cell
+            continue
+        assert any(file.startswith(name) for file in recorded)
+        assert name.startswith("hf_") or name in AUTHORS | PORTS | OTHERS
+        assert "transformers" in cell or not name.startswith("hf_")
+        assert "authors" in cell or name not in AUTHORS
+        assert re.search("a port|ports|notebook", cell) or name not in PORTS
+
+
+def test_files_of_transformers_are_of_transformers():
+    for path in (ROOT / "tests/recorded").glob("hf_*.npz"):
+        with np.load(path) as file:
+            flags = json.loads(str(file["flags_json"]))
+        assert flags["upstream"] == "huggingface/transformers"
+
+
+def test_every_recipe_has_a_row_that_says_it():
+    used = {n for _, call in ROWS.values() for n in re.findall(r"recipes\.(\w+)", call)}
+    parts = {"enformer_positions", "xlnet_segments", "zipformer_positions"}
+    assert used | parts | {"Recipe", "from_config"} >= set(recipes.__all__)
 
 
 def test_calls_are_as_narrow_as_their_cells():
-    assert all(len(call) <= 74 for *_, call in CELLS)
+    assert all(len(call) <= 74 for *_, call, _ in CELLS)
     assert (
         max(len(line) for call in FOLDED.values() for line in call.splitlines()) <= 78
     )
