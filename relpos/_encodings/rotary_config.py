@@ -7,6 +7,7 @@ layer to the newest, a dict with ``rope_type`` and ``rope_theta``.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any
 
 from relpos._checks import as_flag, as_int, kind_of, reject_foreign
@@ -46,7 +47,7 @@ _ROTARY = {
 }
 #: Spellings of the base of all layers, of the base of layers with a window, and of that
 #: of compressed layers.
-_BASE = "rope_theta", "global_rope_theta", "rotary_emb_base"
+_BASE = "rope_theta", "global_rope_theta", "rotary_emb_base", "theta"
 _SWA = "swa_rope_theta"  # of layers without a scaling
 _LOCAL = "rope_local_base_freq", "local_rope_theta", _SWA
 _COMPRESSED = "compress_rope_theta"
@@ -103,7 +104,7 @@ def _as_values(config: object) -> Values:
 def _is_numeric(value: object) -> bool:
     if isinstance(value, (list, tuple)):
         return any(map(_is_numeric, value))
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def _check_keys(config: Values) -> None:

@@ -341,9 +341,9 @@ LLAMA = {**SIZES, "model_type": "llama", "rope_theta": 1e4}
 
 
 @pytest.mark.parametrize(
-    "key", ["rope_ratio", "theta_of_rope", "base_frequency", "my_scaling_factor"]
+    "key", ["rope_ratio", "theta_of_all", "base_frequency", "my_scaling_factor"]
 )
-@pytest.mark.parametrize("value", [2, 0.5, [1.0, 2.0]])
+@pytest.mark.parametrize("value", [2, 0.5, [1.0, 2.0], np.int64(2)])
 def test_a_numeric_key_of_an_unknown_meaning(key, value):
     """Refused by name for a type that is known; of another type relpos knows none."""
     with pytest.raises(ValueError, match=f"^config: got {key} = .* in llama is not"):
@@ -499,7 +499,9 @@ def test_keys_that_contradict_each_other(said, pattern):
 
 def test_equal_spellings_of_one_base():
     want = relpos.rotary_from_config(LLAMA)
-    same(relpos.rotary_from_config(LLAMA | {"rotary_emb_base": 10000}), want)
+    for name in ("rotary_emb_base", "global_rope_theta", "theta"):
+        same(relpos.rotary_from_config(LLAMA | {name: 10000}), want)
+        same(relpos.rotary_from_config(LLAMA | {"rope_theta": None, name: 1e4}), want)
 
 
 def test_a_base_beside_the_dicts_of_layers():
