@@ -110,7 +110,8 @@ def _is_numeric(value: object) -> bool:
 def _check_keys(config: Values) -> None:
     """Raise for keys of a known model that would be left out of its rotation."""
     kind = _type_of(config)
-    ropes = [config[n] for n in ("rope_scaling", "rope_parameters") if config.get(n)]
+    ropes = [config.get(name) for name in ("rope_scaling", "rope_parameters")]
+    ropes = [rope for rope in ropes if isinstance(rope, Mapping) and rope]
     read = _READ - {_SWA} if ropes else _READ
     for key, value in config.items():
         named = any(word in str(key) for word in ROTARY_WORDS)
@@ -120,9 +121,8 @@ def _check_keys(config: Values) -> None:
                 f"in {kind} is not known"
             )
     for names in (_BASE, _LOCAL):
-        given = {n: config[n] for n in names if config.get(n) is not None}
-        first = next(iter(given.values()), None)
-        if any(value != first for value in given.values()):
+        given = {name: config[name] for name in names if config.get(name) is not None}
+        if len({x if isinstance(x, Real) else repr(x) for x in given.values()}) > 1:
             said = ", ".join(f"{name} = {value!r}" for name, value in given.items())
             raise ValueError(f"config: got {said}; expected one of them")
     if len({*map(repr, ropes)}) > 1:
@@ -241,6 +241,8 @@ def _rope_of(config: Values) -> Values:
 def _base_of_each(config: Values, layer_type: str | None) -> Any:
     """Return the base of all layers of a type; 0 is that of layers without rotation."""
     each, types = config[_EACH], _layer_types(config)
+    if not isinstance(each, (list, tuple)):
+        raise TypeError(f"config: its {_EACH}: got {kind_of(each)}; expected a list")
     if layer_type in types and len(types) == len(each):
         each = [x for x, kind in zip(each, types, strict=True) if kind == layer_type]
     bases = {repr(x): x for x in each if x}
@@ -285,7 +287,7 @@ def _default_base(config: Values) -> float:
 
 def _layer_types(config: Values) -> list[str]:
     types = config.get("layer_types")
-    return [*types] if isinstance(types, (list, tuple)) else []
+    return [*map(str, types)] if isinstance(types, (list, tuple)) else []
 
 
 def _wide_head_dim(config: Values, layer_type: str | None) -> Any:
@@ -374,7 +376,11 @@ def _check_scaled_layers(config: Values) -> None:
     layers, count = config.get(_SCALED), config.get("num_hidden_layers")
     if layers is None:
         return
-    if isinstance(count, int) and {*range(count)} <= {*layers}:
+    if not isinstance(layers, (list, tuple)):
+        raise TypeError(
+            f"config: its {_SCALED}: got {kind_of(layers)}; expected a list"
+        )
+    if isinstance(count, int) and all(number in layers for number in range(count)):
         return
     raise ValueError(
         f"config: got {_SCALED} = {layers!r}; expected all layers, as the others have "
@@ -480,6 +486,7 @@ def rotary_from_config(
     >>> relpos.rotary_from_config(llama).rotary_dim
     128
     >>> full = {"rope_type": "proportional", "partial_rotary_factor": 0.25}
+    >>> full["rope_theta"] = 1e6
     >>> layers = {"sliding_attention": {"rope_theta": 1e4}, "full_attention": full}
     >>> gemma = {"head_dim": 256, "global_head_dim": 512, "rope_parameters": layers}
     >>> found = relpos.rotary_from_config(gemma, layer_type="full_attention")
