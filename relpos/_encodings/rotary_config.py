@@ -144,7 +144,7 @@ def _check_rope(kind: str, rope: Values) -> None:
                 f"{', '.join(map(repr, sorted(known)))}"
             )
     said = [rope[key] for key in ("rope_type", "type") if rope.get(key) is not None]
-    if len({*(_OTHER_NAMES.get(str(each), each) for each in said)}) > 1:
+    if len({_OTHER_NAMES.get(str(each), str(each)) for each in said}) > 1:
         raise ValueError(
             f"config: its rope_type is {said[0]!r}, and its type {said[1]!r}; expected "
             "one of them"

@@ -55,6 +55,14 @@ rope_local_base_freq=1e4 -> ValueError: layer_type: got None; expected one of
     'full_attention', 'sliding_attention'
 rope_parameters={"main": {}, "compress": {}, "none": None} -> ValueError: layer_type:
     got None; expected one of 'main', 'compress', as the layers
+compress_rope_theta=1.6e5 -> ValueError: layer_type: got None; expected one of 'main',
+    'compress', as the layers
+layer_rope_theta=3 -> TypeError: config: its layer_rope_theta: got int; expected a list
+rope_scaling={"type": "linear", "factor": 2.0}, rope_scaling_layers=3 -> TypeError:
+    config: its rope_scaling_layers: got int; expected a list
+rope_scaling={"rope_type": "linear", "type": [], "factor": 2.0}, model_type="llama" ->
+    ValueError: config: its rope_type is 'linear', and its type []; expected one
+layer_types=[[1]], layer_type="main" -> ValueError: layer_type: got 'main'; expected one
 seq_len=0 -> ValueError: seq_len: got 0; expected an integer of at least 1
 seq_len=9.0 -> TypeError: seq_len: got float; expected an integer
 """,
