@@ -257,8 +257,12 @@ def _base_of_each(config: Values, layer_type: str | None) -> Any:
 def _of_nested(config: Values, rope: Values, name: str) -> dict[str, Any]:
     """Return the values of that name, with the base and the part of all names."""
     beside = {key: x for key, x in rope.items() if not isinstance(x, Mapping)}
-    if _type_of(config) in KNOWN:
-        _check_rope(_type_of(config), beside)
+    for key, value in beside.items():
+        if _type_of(config) in KNOWN and value is not None and key not in _OF_ROPE:
+            raise ValueError(
+                f"config: its rope_parameters have {key} = {value!r} next to those of "
+                "each type of layer; expected it among these"
+            )
     shared = {key: beside[key] for key in ("rope_theta", PART) if key in beside}
     return {**shared, **rope[name]}
 

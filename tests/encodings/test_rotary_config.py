@@ -490,6 +490,16 @@ def test_a_base_of_dots_3_notes_sliding_layers():
             },
             "its rope_parameters have attn_factor = 2.0",
         ),
+        (
+            {
+                "rope_parameters": {
+                    "full_attention": {"rope_theta": 1e4},
+                    "rope_type": "linear",
+                    "factor": 2.0,
+                }
+            },
+            "its rope_parameters have factor = 2.0 next to those of each type of layer",
+        ),
     ],
 )
 def test_keys_that_contradict_each_other(said, pattern):
