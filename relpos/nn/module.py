@@ -27,7 +27,7 @@ from relpos._checks import (
     quiet,
 )
 from relpos._foreign import of_tensor
-from relpos._undo import keep, put, whole
+from relpos._undo import call_number, keep, put, whole
 from relpos.nn._inputs import as_settings
 from relpos.nn.decoding import opened
 
@@ -146,6 +146,96 @@ class LoadResult(NamedTuple):
     unexpected_keys: list[str]
 
 
+# ---- calls that are going on ---------------------------------------------------------
+
+
+class _Frame(NamedTuple):
+    """Call or backward of a layer that is going on.
+
+    calls: the layers that it has called, each with its mark after that call. A backward
+    begins with those of the call. number: that of the outermost call around.
+    """
+
+    owner: Module
+    calls: list[tuple[Module, object]]
+    goes_back: bool
+    number: int
+
+    def add(self, layer: Module) -> None:
+        if self.goes_back:  # it is called again, for the gradient that is computed next
+            self.calls[:] = [call for call in self.calls if call[0] is not layer]
+        self.calls.append((layer, layer._mark))
+
+
+class _Thread(threading.local):
+    frame: _Frame | None = None
+
+
+_here = _Thread()
+
+
+def _frame_now() -> _Frame | None:
+    """Return the call or backward around, but none that an interrupt left behind."""
+    frame = _here.frame
+    return frame if frame is not None and frame.number == call_number() else None
+
+
+def _marked(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Make each call of a layer set a `_mark` of its own, by which others know it."""
+
+    @functools.wraps(function)
+    def call(self: Module, *args: Any, **keywords: Any) -> Any:
+        put(self, "_mark", object())
+        if self._went_back or not self.training:  # the call before is freed, for good
+            vars(self).update(_last_call=None, _went_back=False)
+        around = _frame_now()
+        _here.frame = _Frame(self, [], False, call_number())
+        try:
+            out = function(self, *args, **keywords)
+        finally:
+            _here.frame = around
+        if around is not None:
+            around.add(self)
+        return out
+
+    return call
+
+
+def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Make `backward` refuse a layer that was called again since its owner called it.
+
+    The owner may have used the layer as a function, and does not ask for its gradient
+    then, or may call it again before it does. So the check is here, not in the owner.
+    """
+
+    @functools.wraps(function)
+    def call(self: Module, *args: Any, **keywords: Any) -> Any:
+        around = _frame_now()
+        if around is not None and around.goes_back:
+            _check_mark(around, self)
+        _here.frame = _Frame(self, [*self._calls], True, call_number())
+        try:
+            return function(self, *args, **keywords)
+        finally:
+            _here.frame = around
+
+    return call
+
+
+def _check_mark(frame: _Frame, layer: Module) -> None:
+    """Raise if a layer does not remember the only call that its owner made of it."""
+    for called, mark in frame.calls:
+        if called is layer and layer._mark is not mark:
+            raise RuntimeError(
+                f"{type(frame.owner).__name__}.backward: its {type(layer).__name__} "
+                "has been called again since, and a layer remembers its last call "
+                "only; expected a layer for each use (they may share Parameters), "
+                "and each call's backward before the next call"
+            )
+
+
+# ---- layers --------------------------------------------------------------------------
+
 #: Entries that are the same in the docstrings of all layers, and their one line there.
 _ENTRIES = r"""rng : int, numpy.random.Generator or None, optional
     Source of random numbers, such as initial values and dropout.\1
@@ -226,7 +316,6 @@ class Module:
     _last_call: tuple[tuple[int, ...], tuple[Any, ...]] | None = None
     _mark: object = None  # of the last call alone
     _calls: tuple[tuple[Module, object], ...] = ()  # of layers in the last call
-    _is_repeated: bool = False  # whether it is called again before its gradient
     _went_back: bool = False  # whether the last call had its backward
 
     def __init_subclass__(cls, **keywords: Any) -> None:
@@ -238,8 +327,11 @@ class Module:
         for name in ("__init__", "__call__", "backward"):
             function = vars(cls).get(name)
             if isinstance(function, FunctionType):
-                once = _marked(opened(function)) if name == "__call__" else function
-                setattr(cls, name, whole(once))
+                if name == "__call__":
+                    function = _marked(opened(function))
+                elif name == "backward":
+                    function = _checked(function)
+                setattr(cls, name, whole(function))
 
     def __repr__(self) -> str:
         if self._settings is None:
@@ -404,6 +496,7 @@ class Module:
     # ---- gradients ------------------------------------------------------------------
 
     @whole
+    @_checked
     @quiet
     def backward(self, grad_out: ArrayLike) -> Any:
         """Add the parameters' gradients to their `grad`, and return the inputs'.
@@ -423,8 +516,8 @@ class Module:
         Raises
         ------
         RuntimeError
-            The layer has not been called, a layer that it called has been called again
-            since, or its class has no gradient of its own.
+            The layer has not been called, a layer whose gradient it needs has been
+            called again since, or its class has no gradient of its own.
         TypeError
             `grad_out` is not floating.
         ValueError
@@ -465,7 +558,8 @@ class Module:
     def _remember(self, out: Array, *saved: Any) -> Array:
         """Keep `saved` for `backward` of this call; return `out`."""
         put(self, "_last_call", (out.shape, saved))
-        put(self, "_calls", tuple(_here.calls or ()))
+        frame = _frame_now()
+        put(self, "_calls", () if frame is None else tuple(frame.calls))
         return out
 
     def _recall(self, grad_out: ArrayLike) -> tuple[Any, ...]:
@@ -476,49 +570,12 @@ class Module:
                 "or not since a call that raised; call it first, then pass the "
                 "gradient of what it returned"
             )
-        for layer, mark in self._calls:
-            if layer._mark is not mark:
-                raise RuntimeError(
-                    f"{type(self).__name__}.backward: its {type(layer).__name__} has "
-                    "been called again since, and a layer remembers its last call "
-                    "only; expected a layer for each use (they may share Parameters), "
-                    "and each call's backward before the next call"
-                )
         shape, saved = self._last_call
         grad = as_floating("grad_out", grad_out)
         wanted = f"{shape}, that of the layer's last output"
         check_shape("grad_out", grad, grad.shape == shape, wanted)
         put(self, "_went_back", True)
         return grad.astype(self.dtype, copy=False), *saved
-
-
-class _Thread(threading.local):
-    """The layers that a call of a layer has called so far, and their marks."""
-
-    calls: list[tuple[Module, object]] | None = None
-
-
-_here = _Thread()
-
-
-def _marked(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Make each call of a layer set a `_mark` of its own, by which others know it."""
-
-    @functools.wraps(function)
-    def call(self: Module, *args: Any, **keywords: Any) -> Any:
-        put(self, "_mark", object())
-        if self._went_back or not self.training:  # the call before is freed, for good
-            vars(self).update(_last_call=None, _went_back=False)
-        around, _here.calls = _here.calls, []
-        try:
-            out = function(self, *args, **keywords)
-        finally:
-            _here.calls = around
-        if around is not None and not self._is_repeated:
-            around.append((self, self._mark))
-        return out
-
-    return call
 
 
 def _members(name: str, value: object) -> Iterator[tuple[str, Parameter | Module]]:

@@ -36,7 +36,7 @@ from relpos.nn._inputs import (
     split_heads,
     xavier_uniform,
 )
-from relpos.nn.basic import Linear
+from relpos.nn.basic import Linear, affine, sum_rows
 from relpos.nn.module import Module, Parameter, Seed
 
 __all__ = ["FIRE", "ALiBi", "DynamicPositionBias"]
@@ -51,7 +51,8 @@ class Position(Module):
     tables are the parameters themselves is a constructor and no more. One that computes
     its tables writes `arguments` and `add_gradients`, and one that rotates queries and
     keys writes `rotate`. Nothing is kept between them, so one layer may serve several
-    attentions, as T5's bias does, and is trained by all.
+    attentions, as T5's bias does, and is trained by all. If `arguments` calls layers,
+    `add_gradients` calls them again before their `backward`.
 
     Examples
     --------
@@ -71,7 +72,6 @@ class Position(Module):
     (9, 8)
     """
 
-    _is_repeated = True
     #: The function of relpos that takes the keywords.
     _function: Callable[..., Any] = staticmethod(attention)
 
@@ -726,7 +726,10 @@ class TransformerXL(Position):
         self, query_length: int, key_length: int, query_offset: Any = 0
     ) -> dict[str, Any]:
         farthest, last = placed(query_length, key_length, query_offset)
-        rows = self.pos_proj(self._encodings(farthest, last))
+        # as a function, since a layer remembers its last call only
+        weight, bias = self.pos_proj.weight.data, self.pos_proj.bias
+        encodings = self._encodings(farthest, last)
+        rows = affine(encodings, weight, None if bias is None else bias.data)
         return {
             "rel_key": split_heads(rows, len(self.pos_bias_u.data)),
             "pos_bias_u": self.pos_bias_u.data,
@@ -741,3 +744,5 @@ class TransformerXL(Position):
         encodings = self._encodings(*placed(query_length, key_length, query_offset))
         rows = join_heads(gradients.rel_key)
         self.pos_proj.weight.add_grad(product(rows.T, encodings))
+        if self.pos_proj.bias is not None:
+            self.pos_proj.bias.add_grad(sum_rows(rows))

@@ -11,6 +11,7 @@ import pytest
 
 import relpos
 from relpos import nn
+from relpos.nn import module
 
 LAYERS = {**layer_calls.LAYERS, **layer_calls.UNFED}
 
@@ -276,11 +277,45 @@ def test_parts_of_two_blocks_are_not_shared_by_their_calls(part):
         model.backward(out)
 
 
-def test_attentions_share_a_position():
-    bias = nn.T5Bias(2, rng=0)  # called again before its gradient
-    model = nn.Sequential(*(nn.MultiheadAttention(4, 2, position=bias) for _ in "12"))
-    out = model(np.ones((2, 3, 4), "float32"))
-    assert model.backward(out).shape == out.shape
+def parts(layer):
+    """Yield the layers in a layer, at any depth."""
+    for _, part in module._parts(layer, nn.Module):
+        yield part
+        yield from parts(part)
+
+
+def attention(position):
+    sizes = layer_calls.POSITIONS[position]
+    return nn.MultiheadAttention(6, 3, is_causal=True, position=position, **sizes)
+
+
+@pytest.mark.parametrize("name", [*LAYERS, *layer_calls.POSITIONS])
+def test_what_a_layer_calls_is_asked_for_its_gradient(name):
+    """A call for the result alone would make the layer forget an earlier call."""
+    if name in LAYERS:
+        make, inputs = LAYERS[name]
+        layer = make(dtype="float32")
+    else:
+        layer, inputs = attention(name), [layer_calls.X]
+    if isinstance(inputs, list):
+        inputs = [np.ones(shape, "float32") for shape in inputs]
+    else:
+        inputs = [inputs]
+    out = layer(*inputs)
+    called = [part for part in parts(layer) if part._mark is not None]
+    layer.backward(out)
+    assert all(part._went_back for part in called)
+
+
+def test_a_call_that_an_interrupt_left_open_counts_no_more():
+    layer, x = nn.Sequential(nn.ReLU()), np.ones((3, 4), "float32")
+    out = layer(x)
+    stale = module._Frame(layer, [(layer, object())], True, -1)
+    module._here.frame = stale
+    try:
+        assert layer.backward(out).shape == x.shape
+    finally:
+        module._here.frame = None
 
 
 def test_numbers_whose_squares_overflow():

@@ -113,7 +113,30 @@ def test_relu_by_its_definition():
 # ---- what a position is -----------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["t5", "rope", "LearnedBias", "DynamicPositionBias"])
+class Projected(nn.Position):
+    """Rows of sinusoids through layers, which it calls again before their gradient."""
+
+    again = True
+
+    def __init__(self):
+        self.layers = nn.Sequential(nn.Linear(6, 4, **F64), nn.GELU(dtype="float64"))
+
+    def arguments(self, query_length, key_length, query_offset=0):
+        reach = query_length + key_length
+        rows = relpos.sinusoidal(np.arange(-reach, reach + 1), 6)
+        return {"rel_key": self.layers(rows)}
+
+    def add_gradients(self, gradients, *place):
+        if self.again:
+            self.arguments(*place)
+        self.layers.backward(gradients.rel_key)
+
+
+OBJECTS["a projection of your own"] = Projected
+SHARED = [name for name in [*SIZES, *OBJECTS] if name is not None]
+
+
+@pytest.mark.parametrize("name", SHARED)
 def test_a_position_may_be_shared(name):
     """Attentions of unlike lengths share one; each adds to its gradient."""
     apart = [made(name) for _ in range(2)]
@@ -138,6 +161,36 @@ def test_a_position_may_be_shared(name):
     model = nn.Sequential(*both)
     names = [name for name, _ in model.named_parameters()]
     assert len(names) == 8 + len(want) and len({*names}) == len(names)
+    check_gradients(model, [X], {})
+
+
+def test_parts_that_an_attention_uses_as_functions_may_be_called_in_between():
+    layer = named("transformer_xl")
+    layer.position.pos_proj.bias = nn.Parameter(np.arange(8.0))
+    want = layer.backward(layer(X))
+    wanted = [parameter.grad for parameter in layer.parameters()]
+    layer.zero_grad()
+    out = layer(X)
+    projected = layer.position.pos_proj(X)
+    assert np.array_equal(layer.backward(out), want)
+    for parameter, grad in zip(layer.parameters(), wanted, strict=True):
+        assert np.array_equal(parameter.grad, grad)
+    assert layer.position.pos_proj.backward(projected).shape == X.shape
+    check_gradients(layer, [X], {})
+
+
+def test_a_position_that_does_not_call_its_layers_again_may_not_be_shared():
+    alone = made("a projection of your own")
+    alone.position.again = False
+    check_gradients(alone, [X], {})
+    alone.zero_grad()
+    second = nn.MultiheadAttention(8, 2, position=alone.position, **F64)
+    model = nn.Sequential(alone, second)
+    out = model(X)
+    pattern = "^MultiheadAttention.backward: its Sequential has been called again since"
+    with pytest.raises(RuntimeError, match=pattern):
+        model.backward(out)
+    assert all(parameter.grad is None for parameter in model.parameters())
 
 
 def test_the_scheme_inside_is_that_of_relpos():

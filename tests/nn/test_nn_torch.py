@@ -194,6 +194,27 @@ def test_other_keys_with_padding(position):
     assert_same(*attentions(position, False), X[:, :5], Y, X + Y, **options)
 
 
+@pytest.mark.parametrize("position", [name for name in POSITIONS if name is not None])
+def test_two_attentions_train_the_position_that_they_share(position):
+    (layer, module), (other, twin) = (attentions(position, True) for _ in "12")
+    second = nn.MultiheadAttention(
+        E, H, is_causal=True, position=layer.position, dtype="float64"
+    )
+    second.load_state_dict(other.state_dict() | layer.position.state_dict())
+    shared = {name.split(".")[0] for name, _ in layer.position.named_parameters()}
+    for name in shared:
+        setattr(twin, name, getattr(module, name))
+
+    def call(modules, x):
+        for each in modules:
+            x = each(x, x, x, need_weights=False)[0]
+        return x
+
+    model = nn.Sequential(layer, second)
+    modules = torch.nn.ModuleList([module, twin])
+    assert_same(model, modules, X, call=call, near=near)
+
+
 def test_without_a_position_it_is_that_of_pytorch():
     module = torch.nn.MultiheadAttention(E, H, batch_first=True, dtype=torch.float64)
     layer = nn.MultiheadAttention(E, H, dtype="float64")
