@@ -55,6 +55,25 @@ def as_float64(*arrays: Any) -> list[Any]:
     return [xp, *(x if x is None else xp.asarray(x, dtype=xp.float64) for x in arrays)]
 
 
+def _plain_dtype(x: Any) -> type:
+    """Return the bool, int64 or float64 that holds an array as NumPy computes with it.
+
+    NumPy compares int64 and uint64 as float64; here numbers beyond int64 alone are it.
+    """
+    if x.dtype.kind == "b":
+        return np.bool_
+    is_integer = x.dtype.kind in "iu"
+    if x.dtype == np.uint64 and np.any(x > np.iinfo(np.int64).max):
+        is_integer = False
+    return np.int64 if is_integer else np.float64
+
+
+def as_index(x: Any) -> Ints:
+    """Return integers as int64, since torch takes uint8 for a mask."""
+    array = np.asarray(x)
+    return array.astype(_plain_dtype(array))
+
+
 def constant(x: Floats) -> Floats:
     """Return x as a number that has no gradient."""
     return x.detach() if hasattr(x, "detach") else x
@@ -94,9 +113,19 @@ class Torch:
         return getattr(self.torch, name)
 
     def asarray(self, x: Any, dtype: Any = None) -> Any:
-        if not isinstance(x, self.torch.Tensor):
+        """Return a tensor of the dtype: by default of bool, int64 or float64.
+
+        torch reads and computes with few of NumPy's dtypes, and in native order alone.
+        """
+        torch = self.torch
+        if isinstance(x, torch.Tensor) and x.dtype == torch.uint64:
+            x = x.cpu().numpy()  # torch has no minimum or maximum of it
+        if not isinstance(x, torch.Tensor):
             # a copy: torch warns of arrays that are not writable
-            x = self.torch.as_tensor(np.array(x), device=self.device)
+            array: Any = np.array(x, dtype=_plain_dtype(np.asarray(x)), order="C")
+            x = torch.as_tensor(array, device=self.device)
+        if dtype is None and x.dtype != torch.bool:
+            dtype = torch.float64 if x.is_floating_point() else torch.int64
         return x.to(dtype or x.dtype)
 
     def arange(self, *limits: int) -> Any:

@@ -59,7 +59,8 @@ def sinusoidal(
     phase = n[..., None] * omega
     waves = xp.sin(phase), xp.cos(phase)
     if layout == "interleaved":
-        return xp.stack(waves, axis=-1).reshape(*n.shape, -1)[..., :dim]
+        columns = xp.stack(waves, axis=-1)
+        return columns.reshape(*n.shape, 2 * omega.shape[-1])[..., :dim]
     nothing = xp.zeros((*n.shape, dim - 2 * len(omega)))
     return xp.concatenate([*waves, nothing], axis=-1)
 
@@ -106,8 +107,8 @@ def learned(table: ArrayLike, positions: ArrayLike) -> Floats:
 
     A position outside [0, R) is an IndexError that names it and R.
     """
-    _, table = as_float64(table)
-    index = counted(positions)
+    xp, table = as_float64(table)
+    index = xp.asarray(counted(positions))
     rows = table.shape[-2]
     outside = index[(index < 0) | (index >= rows)]
     if len(outside):

@@ -145,7 +145,8 @@ def gather(table: Floats, row: Ints, inside: Bools) -> Floats:
     ndim = max(table.ndim, row.ndim)
     table = table.reshape((1,) * (ndim - table.ndim) + table.shape)
     row = row.reshape((1,) * (ndim - row.ndim) + row.shape)
-    flat = xp.where(inside, row, 0).reshape(*row.shape[:-2], -1, 1)
+    pairs = row.shape[-2] * row.shape[-1]
+    flat = xp.where(inside, row, 0).reshape(*row.shape[:-2], pairs, 1)
     found = xp.take_along_axis(table, flat, -2)
     found = found.reshape(*found.shape[:-2], *row.shape[-2:], table.shape[-1])
     return xp.where(inside[..., None], found, 0.0)

@@ -8,7 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from relpos.reference._xp import ArrayLike, Floats, Ints, as_float64, namespace
+from relpos.reference._xp import (
+    ArrayLike,
+    Floats,
+    Ints,
+    as_float64,
+    as_index,
+    namespace,
+)
 from relpos.reference.formula import (
     AttentionOutput,
     Result,
@@ -294,8 +301,8 @@ def graph_attention(
     """
     given = query, key, value, rel_key, rel_value, position_query, sinks
     xp, q, k, v, a, w, e, sink = as_float64(*given)
-    keys: Any = np.asarray(indices)
-    label = np.full(keys.shape, -1) if labels is None else np.asarray(labels)
+    keys = as_index(indices)
+    label = np.full(keys.shape, -1) if labels is None else as_index(labels)
     factor = q.shape[-1] ** -0.5 if scale is None else scale
     e, e_factor = (q, factor) if e is None else (e, 1.0)
     k_e = k[..., keys, :]  # (..., H, edges, D)
@@ -304,7 +311,7 @@ def graph_attention(
     batch = np.broadcast_shapes(*(x.shape[:-2] for x in (q, e, k_e, a_e, v_e)))
     out = [xp.zeros((*batch, 0, v.shape[-1]))]
     lse = [xp.zeros((*batch, 0))]
-    for i, (first, end) in enumerate(pairwise(np.asarray(indptr))):
+    for i, (first, end) in enumerate(pairwise(as_index(indptr))):
         edges = slice(first, end)
         content, position = (
             xp.einsum("...d,...ed->...e", x[..., i, :], x_e[..., edges, :])
