@@ -21,6 +21,7 @@ from relpos._catalogue.rows import (
     arguments_of,
     cast as cast,
     draw as draw,
+    fire_backward,
     largest_error as largest_error,
 )
 from relpos._schemes import same_name, scheme_called
@@ -80,7 +81,7 @@ class Problem:
 
     def gradients(self, result: Any, threads: int, grad_out: Array) -> dict[str, Array]:
         found = result.context.backward(grad_out, num_threads=threads)
-        return {name: getattr(found, name) for name in self.arrays}
+        return as_compared({name: getattr(found, name) for name in self.arrays})
 
     def bind_backward(
         self, threads: int, grad_out: Array
@@ -139,17 +140,17 @@ class Problem:
         few = np.zeros_like(grad_out)
         few[..., rows, :] = grad_out[..., rows, :]
         expected = [
-            reference.attention_backward(
+            self.written_gradients(
                 grad_out[..., row : row + 1, :].astype(np.float64),
-                **{"min_relative_position": self.table_start} | self.of_row(int(row)),
+                **self.of_row(int(row)),
             )
             for row in rows
         ]
         dense = self.bind_backward(threads, grad_out)()
         sparse = self.bind_backward(threads, few)()
         pairs = {}
-        for name in self.arrays:
-            found = [getattr(each, name) for each in expected]
+        for name in sparse:
+            found = [each[name] for each in expected]
             if (axis := query_axis(name)) is None:
                 pairs[name] = sparse[name], np.sum(found, axis=0)
             else:
@@ -159,6 +160,29 @@ class Problem:
             check_error(*pair, f"{what}, {name}", GRADIENT_LIMIT)
             for name, pair in pairs.items()
         )
+
+    def written_gradients(self, grad_out: Array, **given: Any) -> dict[str, Array]:
+        """Return the gradients by the reference, of arguments in float64."""
+        if self.function == "fire_attention":
+            return as_compared(fire_backward(reference, grad_out, **given))
+        given = {"min_relative_position": self.table_start, **given}
+        return reference.attention_backward(grad_out, **given)._asdict()
+
+
+#: Parameters of FIRE, but for b2, which moves all scores of a row: its gradient is 0.
+NETWORK = ("w1", "b1", "w2", "c", "threshold")
+
+
+def as_compared(gradients: dict[str, Array]) -> dict[str, Array]:
+    """Join those of a network to one vector, whose norm is the measure of an error.
+
+    That of c is a sum of terms that cancel, and may be as small as their errors.
+    """
+    network = [gradients[name].ravel() for name in NETWORK if name in gradients]
+    if not network:
+        return gradients
+    kept = {n: x for n, x in gradients.items() if n not in (*NETWORK, "b2")}
+    return kept | {"network": np.concatenate(network)}
 
 
 def query_axis(name: str) -> int | None:

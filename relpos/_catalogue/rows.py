@@ -428,10 +428,14 @@ def fire_backward(module: Any, grad_out: Array, **given: Any) -> Named:
         found = from_context(relpos.fire_attention, grad_out, **given)
     else:
         tokens = {name: given.pop(name) for name in TOKENS}
-        bias = reference.fire_bias(**given, query_length=tokens["query"].shape[-2])
-        wanted = reference.attention_backward(grad_out, **tokens, attn_mask=bias)
+        hiding = {"is_causal": given.pop("is_causal", False)}
+        offset = {"query_offset": given.pop("query_offset", 0)}
+        lq, lk = tokens["query"].shape[-2], tokens["key"].shape[-2]
+        bias = reference.fire_bias(**given, query_length=lq, key_length=lk, **offset)
+        hiding |= {"attn_mask": bias, **offset}
+        wanted = reference.attention_backward(grad_out, **tokens, **hiding)
         assert wanted.attn_mask is not None
-        network = reference.fire_bias_backward(wanted.attn_mask, **given)
+        network = reference.fire_bias_backward(wanted.attn_mask, **given, **offset)
         found = {name: getattr(wanted, name) for name in tokens} | network
     return {name: x for name, x in found.items() if name != "b2"}
 

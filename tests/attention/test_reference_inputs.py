@@ -1,4 +1,4 @@
-"""Inputs that the definitions take: an empty batch, and arrays of every kind and layout."""
+"""Inputs of the definitions: an empty batch, arrays of every kind and layout."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import pytest
 from benchmarks import __main__, grid, memory, rows, text, timing, worker
 from benchmarks.ours import RELPOS, exact_results, largest_error
 from benchmarks.peers import PEERS, Peer, Skipped
-from benchmarks.problems import SCHEMES, label_of, problem_of
+from benchmarks.problems import MODES, NETWORK, SCHEMES, label_of, problem_of
 from benchmarks.results import Results
 from relpos._bench import Sample
 from relpos._schemes import scheme_called
@@ -60,6 +60,37 @@ def test_relpos_gives_every_result_that_is_asked_for(scheme, mode):
     assert {*got} == names | ({"out"} if mode == "fwdbwd" else set())
     assert 0 < largest_error(got, wanted) < 2e-6
     assert largest_error({}, wanted) == np.inf
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_every_scheme_is_measured_in_every_mode(scheme, mode, monkeypatch, capsys):
+    """From the command line to the printed row, but for the process in between."""
+
+    def here(specs, budget, known=()):
+        return (rows.measure(each, 0.0) for each in specs)
+
+    monkeypatch.setattr(worker, "records", here)
+    shapes = ["1,2,24,8", "2,1,5,3", "1,1,2,1"]
+    asked = ["--peers", "none", "--mode", mode, "--shape", *shapes]
+    assert __main__.main(["--scheme", scheme, f"{scheme}_causal", *asked]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("1.00 x relpos") == 2 * len(shapes)
+    assert "wrong" not in printed and "failed" not in printed
+
+
+@pytest.mark.parametrize("mode", ["fwd", "bwd", "fwdbwd", "decode"])
+def test_an_error_of_a_network_is_found(mode):
+    """FIRE's parameters are compared as one vector, of which each entry counts."""
+    case = problem_of("fire", True, SHAPE, mode)
+    got, wanted = RELPOS.prepare(case, mode, 1)(), exact_results(case, mode, 1)
+    assert 0 < largest_error(got, wanted) < 2e-6
+    if mode in ("bwd", "fwdbwd"):
+        assert {*wanted} - {"out"} == {"query", "key", "value", "network"}
+        sizes = [case.arrays[name].size for name in NETWORK]
+        assert wanted["network"].shape == (sum(sizes),)
+        got["network"] = got["network"] * np.float32(1.001)
+        assert largest_error(got, wanted) > 1e-4
 
 
 @pytest.mark.parametrize("mode", ["fwd", "fwdbwd", "decode"])

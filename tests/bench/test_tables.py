@@ -44,8 +44,6 @@ def test_few_queries_are_the_last_ones():
 @pytest.mark.parametrize("name", problems.SCHEMES)
 def test_benchmarks_hold_their_problems_to_the_definitions(name, way, is_causal):
     """`prepared` ends the program where a result is wrong."""
-    if name == "fire" and way != "forward":
-        pytest.skip("FIRE is timed forward only")
     scheme = problems.SCHEMES[name]
     problem = scheme.build(24, "float32", is_causal, heads=2)
     call, error = problem.prepared(way, 1, name)
