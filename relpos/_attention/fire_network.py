@@ -152,7 +152,9 @@ def _places(fire: Fire, offsets: Array, sizes: Sizes) -> tuple[Array, Array]:
     One row for all batch items where they have one offset, which counts from the keys
     at hand; positions count from the first key of the whole.
     """
-    if offsets.ndim and offsets.size and (offsets == offsets.flat[0]).all():
+    if not offsets.size:  # of no batch items
+        offsets = np.zeros((), np.int64)
+    elif offsets.ndim and (offsets == offsets.flat[0]).all():
         offsets = offsets.reshape(-1)[0]
     relative = np.arange(sizes.Lq + sizes.Lk) - sizes.Lq - offsets[..., None]
     return relative, np.arange(sizes.Lq) + offsets[..., None] + fire.first_key

@@ -46,7 +46,7 @@ __all__ += ["random_encoding", "sinusoidal", "sinusoidal_shift_matrix"]
 #: Columns at most: the frequencies are computed one by one, in 60 digits.
 MAX_DIM = 2**20
 #: float64 holds every integer below, and rounds none beyond to one below.
-_EXACT = 2**53
+EXACT = 2**53
 _INT64 = np.dtype(np.int64)
 _LAYOUTS = ("interleaved", "concat")
 
@@ -61,7 +61,7 @@ def count_of(positions: object, name: str = "positions") -> int | None:
 def check_exact(name: str, lowest: float, highest: float) -> None:
     """Raise for integers that float64 may have rounded, or will."""
     for number in (lowest, highest):
-        if abs(number) >= _EXACT:
+        if abs(number) >= EXACT:
             raise ValueError(
                 f"{name}: leads to position {short(int(number))}; expected integers of "
                 "less than 2**53 in size, past which float64 rounds them (or an array "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import SimpleNamespace
@@ -69,6 +70,29 @@ def check_length(
     """Raise for a sequence of more positions than a layer has."""
     if most is not None and length > most:
         raise kind(f"x: got a sequence of {length}; expected at most {name} = {most}")
+
+
+def check_offset(offset: Any, query_length: int, key_length: int, limit: int) -> None:
+    """Raise where a token may be `limit` positions from another one, or from 0."""
+    least, most = key_length - limit + 1, limit - 1 - query_length
+    for value in {np.min(offset), np.max(offset)} if np.size(offset) else ():
+        as_int("query_offset", value, least, most)
+
+
+#: Error of attention for a table of too few rows.
+_BEYOND = re.compile(r"rel_key: visible relative positions run from (\S+) to (\S+),")
+
+
+def about_max_len(error: IndexError, max_len: int, hint: str = "") -> IndexError:
+    """Return an error for a table as one for the `max_len` of the layer that has it."""
+    if (found := _BEYOND.match(str(error))) is None:
+        return error
+    farthest = max(-int(found[1]), int(found[2]))
+    return IndexError(
+        f"query: got tokens that see keys at a distance of {farthest}; expected at "
+        f"most max_len - 1 = {max_len - 1} (make the layer with max_len={farthest + 1}"
+        f"{hint})"
+    )
 
 
 def as_size(name: str, value: object, low: int = 1) -> int:

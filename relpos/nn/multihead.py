@@ -17,7 +17,7 @@ from relpos._suggestions import as_scheme
 from relpos._twins import twin
 from relpos._undo import put
 from relpos._warn import warn
-from relpos.nn._inputs import check_shape, xavier_uniform
+from relpos.nn._inputs import check_offset, check_shape, xavier_uniform
 from relpos.nn.attention import AttentionLayer, MultiheadGradients, check_batch
 from relpos.nn.basic import (
     FeedForward,
@@ -378,6 +378,7 @@ class MultiheadAttention(AttentionLayer):
         if asks and kept is None and query_offset is not None:  # which it reads first
             given, first = {"query_offset": offset}, [x[:, :1, :1] for x in (q, k, v)]
             check_batch(q, Position._function(*first, **given), given)
+            check_offset(offset, length, total, self.position._limit)
         heads = q, self.position.rotate(k), v
         out, context = self._attend_by_position(heads, offset, keywords)
         place = length, total, offset
@@ -436,8 +437,11 @@ class MultiheadAttention(AttentionLayer):
                 "cache: got it for an attention that is not causal, whose rows change "
                 "with tokens that come later; expected a layer with is_causal=True"
             )
-        heads = query, key, value
-        return self._attend(self.position._function, heads, self.dropout, **settings)
+        heads, function = (query, key, value), self.position._function
+        try:
+            return self._attend(function, heads, self.dropout, **settings)
+        except IndexError as error:
+            raise self.position._in_own_words(error) from None
 
     def _project(self, inputs: Any) -> list[Array]:
         """Return query, key and value in heads, by one product for each part."""

@@ -25,12 +25,14 @@ from relpos._biases import (
     t5_bucket,
 )
 from relpos._checks import POSITION_LIMIT, Array, ArrayLike, DTypeLike, as_int, quiet
-from relpos._encodings.absolute import sinusoidal
+from relpos._encodings.absolute import EXACT, sinusoidal
 from relpos._encodings.rotary import apply_rotary
 from relpos._twins import twin
 from relpos.nn._inputs import (
+    about_max_len,
     as_input,
     as_size,
+    check_offset,
     join_heads,
     product,
     split_heads,
@@ -74,6 +76,8 @@ class Position(Module):
 
     #: The function of relpos that takes the keywords.
     _function: Callable[..., Any] = staticmethod(attention)
+    #: No token may be as far as this from another one, or from position 0.
+    _limit: int = POSITION_LIMIT
 
     def arguments(
         self, query_length: int, key_length: int, query_offset: Any = 0
@@ -128,12 +132,18 @@ class Position(Module):
         """
         return x
 
+    def _in_own_words(self, error: IndexError) -> IndexError:
+        """Return an error of attention in words of the layer's arguments."""
+        return error
+
     def _own(self) -> list[tuple[str, Parameter]]:
         return [(n, p) for n, p in vars(self).items() if isinstance(p, Parameter)]
 
 
 def placed(query_length: int, key_length: int, query_offset: Any) -> tuple[int, int]:
     """Return how far the farthest key of the past is, and that of the future."""
+    if not np.size(query_offset):  # of no batch items
+        query_offset = 0
     least, most = int(np.min(query_offset)), int(np.max(query_offset))
     return query_length - 1 + most, key_length - 1 - least
 
@@ -147,6 +157,8 @@ class DistanceBias(Position):
     They are called again before the gradient, as another attention may have called
     them since: that costs what a bias costs, O(H length).
     """
+
+    _limit = 2**31
 
     @quiet
     def __call__(self, length: int) -> Array:
@@ -172,9 +184,7 @@ class DistanceBias(Position):
     def arguments(
         self, query_length: int, key_length: int, query_offset: Any = 0
     ) -> dict[str, Any]:
-        least, most = key_length - 2**31 + 1, 2**31 - 1 - query_length
-        for offset in (np.min(query_offset), np.max(query_offset)):
-            as_int("query_offset", offset, least, most)
+        check_offset(query_offset, query_length, key_length, self._limit)
         reach = max(placed(query_length, key_length, query_offset))
         return {"rel_bias": self(max(reach, 0) + 1)}
 
@@ -573,6 +583,8 @@ class Rotary(Position):
            [0.5403, 0.8415]], dtype=float32)
     """
 
+    _limit = EXACT
+
     def __init__(
         self,
         head_dim: int,
@@ -610,7 +622,7 @@ class Rotary(Position):
             The rows rotated.
         """
         array = as_input("x", x, self.dtype, "...", "L", self.head_dim)
-        first = as_int("offset", offset, -POSITION_LIMIT, POSITION_LIMIT)
+        first = as_int("offset", offset, 1 - EXACT, EXACT - max(array.shape[-2], 1))
         return self._remember(self.rotate(array, first), first)
 
     def _backward(self, grad: Array, first: Any) -> Array:
@@ -703,11 +715,17 @@ class Music(Position):
         reach = rows - 1 if self.is_causal else rows // 2
         return {"rel_key": table, "min_relative_position": -reach}
 
+    def _in_own_words(self, error: IndexError) -> IndexError:
+        rows = self.rel_key.data.shape[-2]
+        max_len = rows if self.is_causal else rows // 2 + 1
+        return about_max_len(error, max_len, ", or with a window")
+
 
 class TransformerXL(Position):
     """Projected sinusoids of Transformer-XL, and its two biases u and v."""
 
     _function = staticmethod(transformer_xl_attention)
+    _limit = EXACT
 
     def __init__(self, num_heads: int, head_dim: int, *, rng: Any, dtype: Any) -> None:
         self._set_up(locals())

@@ -222,3 +222,17 @@ def test_a_parameter_resized_after_the_call():
     given["b1"].resize((2, 4), refcheck=False)
     with pytest.raises(ValueError, match=r"^b1: resized or reshaped since the call"):
         context.backward(np.ones((2, 12, 4)))
+
+
+def test_an_empty_batch_with_an_offset_of_each_item():
+    query, network = np.zeros((0, 2, 5, 4)), [np.ones(3), np.ones(3), np.ones((2, 3))]
+    parameters = (*network, np.ones(2), 0.5, 2.0)
+    for own in (query, np.zeros((2, 5, 4))):
+        result = relpos.fire_attention(
+            *(own, own, own, *parameters),
+            query_offset=np.zeros(0, int),
+            return_context=True,
+        )
+        assert result.out.shape == query.shape
+        grads = result.context.backward(result.out)
+        assert grads.query.shape == own.shape and not grads.w1.any()

@@ -236,7 +236,11 @@ MHA(8, 2, position=nn.DynamicPositionBias(4, 1, 1)) -> ValueError: position: …
 MHA(8, 2, position=nn.ALiBi(2), **F64) -> TypeError: position: … of float32 for
 MHA(8, 2, position=nn.ALiBi(2, **F64)) -> TypeError: position: … of float64 for
 MHA(8, 2, position="music", max_len=12, is_causal=False, **F64)(np.zeros((1, 13, 8)))
-    -> IndexError: rel_key: visible
+    -> IndexError: query: got tokens that see keys at a distance of 12; expected at most
+    max_len - 1 = 11 (
+mha(TOKENS, position="rope", query_offset=2**55) -> ValueError: query_offset: got 3602
+mha(TOKENS, position="xl", query_offset=[0, -2**55]) -> ValueError: query_offset: got -
+mha(TOKENS, position="t5", query_offset=[0, 2**31]) -> ValueError: query_offset: got 21
 mha(TOKENS[:, 3:], TOKENS, position="t5") -> ValueError: query_offset: got None for 4 q
 mha(TOKENS[:1], key_lengths=[3, 4, 5]) -> ValueError: key_lengths: got batch axes (3,);
     expected (1,)

@@ -179,5 +179,30 @@ def test_copies(is_causal):
 
 @pytest.mark.parametrize("is_causal", [True, False])
 def test_a_sequence_beyond_max_len_is_refused(is_causal):
-    with pytest.raises(IndexError, match="rel_key: visible"):
-        music(is_causal)(np.zeros((1, LONGEST + 1, 8)))
+    layer, tokens = music(is_causal), np.zeros((1, LONGEST + 2, 8))
+    farther = (
+        rf"^query: got tokens that see keys at a distance of {LONGEST + 1}; expected "
+        rf"at most max_len - 1 = {LONGEST - 1} \(make the layer with max_len="
+        rf"{LONGEST + 2}, or with a window\)$"
+    )
+    for call in (
+        lambda: layer(tokens),
+        lambda: layer(tokens, key_lengths=[LONGEST + 2]),
+        lambda: layer(tokens, memory=nn.Memory(3)),
+        lambda: layer(tokens[:, :2], tokens[:, :1], query_offset=LONGEST),
+        lambda: layer(tokens[:, :1], tokens[:, :1], query_offset=[LONGEST + 1]),
+        lambda: nn.Sequential(nn.Residual(layer))(tokens),
+    ):
+        with pytest.raises(IndexError, match=farther) as caught:
+            call()
+        assert "rel_key" not in str(caught.value) and caught.value.__cause__ is None
+    layer.window = (2, 2)
+    assert layer(tokens).shape == tokens.shape
+
+
+def test_tokens_beyond_max_len_do_not_enter_a_cache():
+    layer, tokens, cache = music(True), np.zeros((1, LONGEST, 8)), nn.KVCaches()
+    layer(tokens, cache=cache)
+    with pytest.raises(IndexError, match=rf"^query: .* {LONGEST}; .* max_len - 1"):
+        layer(tokens[:, :1], cache=cache)
+    assert len(cache) == LONGEST

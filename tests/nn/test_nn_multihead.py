@@ -104,6 +104,29 @@ def test_nothing_at_all(name, shape):
     assert not any(parameter.grad.any() for parameter in layer.parameters())
 
 
+@pytest.mark.parametrize("name", [*SIZES, *OBJECTS])
+def test_no_items_with_an_argument_for_each(name):
+    layer, nothing = made(name), np.zeros((0, 4, 8))
+    for each in ("query_offset", "key_lengths"):
+        out = layer(nothing, **{each: np.zeros(0, int)})
+        assert layer.backward(out).shape == nothing.shape
+
+
+@pytest.mark.parametrize("offset", [2**62, -(2**62), 2**54, -(2**54)])
+@pytest.mark.parametrize("name", [*SIZES, *OBJECTS])
+def test_an_offset_beyond_all_positions_is_refused_by_its_name(name, offset):
+    layer = made(name)
+    for each in (offset, [0, offset]):
+        try:
+            layer(X[:, :2], X, query_offset=each)
+        except ValueError as error:
+            assert str(error).startswith(f"query_offset: got {offset};")
+        except IndexError as error:
+            assert name == "music" and str(error).startswith("query: got tokens")
+        else:
+            assert abs(offset) < 2**60 and name in ("shaw", "fire", None)
+
+
 def test_relu_by_its_definition():
     layer = nn.ReLU(dtype="float64")
     assert layer([-2.0, 0.0, 3.0]).tolist() == [0.0, 0.0, 3.0]

@@ -128,8 +128,37 @@ def test_music_in_both_directions_is_attention_with_the_rows_in_the_middle(lengt
 @pytest.mark.parametrize("is_causal", [True, False])
 def test_a_sequence_beyond_max_len_is_refused(is_causal):
     module, x = made("music", is_causal), draw(N, LONGEST + 1, E)
-    with pytest.raises(IndexError, match="rel_key: visible"):
-        module(x, x, x)
+    few = x[:, :1]
+    encoder = nn.TransformerEncoderLayer(E, H, batch_first=True, dtype=DTYPE).eval()
+    encoder.self_attn = module
+    message = (
+        f"query: got tokens that see keys at a distance of {LONGEST}; expected at most "
+        f"max_len - 1 = {LONGEST - 1} (make the layer with max_len={LONGEST + 1})"
+    )
+    for call in (
+        lambda: module(x, x, x),
+        lambda: module(x, x, x, need_weights=False, is_causal=is_causal),
+        lambda: module(few, few, few, query_offset=LONGEST),
+        lambda: module(few, few, few, query_offset=torch.tensor([LONGEST, 0])),
+        lambda: encoder(x),
+    ):
+        with pytest.raises(IndexError) as caught:
+            call()
+        assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("offset", [2**62, -(2**62), 2**54, -(2**54)])
+@pytest.mark.parametrize("position", SIZES)
+def test_an_offset_beyond_all_positions_is_refused_by_its_name(position, offset):
+    module, x = made(position, False), draw(N, L, E)
+    try:
+        module(x[:, :2], x, x, query_offset=offset)
+    except ValueError as error:
+        assert str(error).startswith(f"query_offset: got {offset};")
+    except IndexError as error:
+        assert position == "music" and str(error).startswith("query: got tokens")
+    else:
+        assert abs(offset) < 2**60 and position in ("shaw", "t5", "fire", "deberta")
 
 
 # ---- what was left open, states, pickles, repr --------------------------------------

@@ -16,7 +16,14 @@ from relpos._biases import MAX_BUCKETS
 from relpos._checks import POSITION_LIMIT, as_flag, kind_of
 from relpos._schemes import same_name
 from relpos._suggestions import as_scheme
-from relpos.nn._inputs import as_probability, as_settings, as_size
+from relpos.nn import position as layers
+from relpos.nn._inputs import (
+    about_max_len,
+    as_probability,
+    as_settings,
+    as_size,
+    check_offset,
+)
 from relpos.nn.multihead import as_causal, default_sizes
 from relpos.nn.position import MUSIC_ROWS, music_rows
 from relpos.torch._tensors import without_modes
@@ -327,19 +334,18 @@ class RelativeMultiheadAttention(Layer, nn.MultiheadAttention):
         sizes = batch, heads, length, key.shape[-2]
         offset = self._offset(query_offset, *sizes[2:])
         causal = as_flag("is_causal", is_causal)
-        found: Any = scheme.function(
-            scheme.rotate(self, query, offset),
-            scheme.rotate(self, key),
-            value,
-            attn_mask=_merged(
+        settings = {
+            "attn_mask": _merged(
                 None if causal else attn_mask, key_padding_mask, sizes, dtype
             ),
-            is_causal=causal or self.is_causal,
-            query_offset=offset,
-            dropout_p=self.dropout if self.training else 0.0,
-            return_weights=need_weights,
+            "is_causal": causal or self.is_causal,
+            "query_offset": offset,
+            "dropout_p": self.dropout if self.training else 0.0,
+            "return_weights": need_weights,
             **scheme.arguments(self, query, key, offset),
-        )
+        }
+        rotated = scheme.rotate(self, query, offset), scheme.rotate(self, key), value
+        found: Any = scheme.attend(self, *rotated, **settings)
         out = self.out_proj(join_heads(found.out if need_weights else found))
         weights = found.weights if need_weights else None
         if weights is not None and average_attn_weights:
@@ -387,6 +393,8 @@ class RelativeMultiheadAttention(Layer, nn.MultiheadAttention):
                     )
                 offset = offset.item()
             offset = as_int("query_offset", offset)
+            if not torch.compiler.is_compiling():  # where it would bound the lengths
+                check_offset(offset, length, total, scheme.limit)
         if offset is None:
             raise ValueError(
                 f"query_offset: got None for {length} queries and {total} keys; "
@@ -486,6 +494,8 @@ class Position:
     names: ClassVar[tuple[str, ...]] = ()
     #: Whether it computes with the offset, which is an integer of all items then.
     has_one_offset: ClassVar[bool] = False
+    #: No token may be as far as this from another one, or from position 0.
+    limit: ClassVar[int] = POSITION_LIMIT
 
     def start(self, module: Any, options: Options) -> None:
         """Register the parameters in a module."""
@@ -501,6 +511,10 @@ class Position:
     def rotate(self, module: Any, x: Tensor, offset: int = 0) -> Tensor:
         """Return queries or keys as attention is to see them: here as they are."""
         return x
+
+    def attend(self, module: Any, *heads: Tensor, **keywords: Any) -> Any:
+        """Return the result of the function."""
+        return self.function(*heads, **keywords)
 
 
 # ---- none, and tables of vectors ----------------------------------------------------
@@ -534,10 +548,17 @@ class Music(Position):
         first = 1 - module.sizes["max_len"]
         return {"rel_key": module.rel_key, "min_relative_position": first}
 
+    def attend(self, module: Any, *heads: Tensor, **keywords: Any) -> Any:
+        try:
+            return super().attend(module, *heads, **keywords)
+        except IndexError as error:
+            raise about_max_len(error, module.sizes["max_len"]) from None
+
 
 class TransformerXL(Position):
     function = staticmethod(functions.transformer_xl_attention)
     has_one_offset = True
+    limit = layers.TransformerXL._limit
 
     def start(self, module: Any, options: Options) -> None:
         shape = module.num_heads, module.head_dim
@@ -645,6 +666,7 @@ class T5(Position):
 
 class ALiBi(Position):
     has_one_offset = True
+    limit = layers.ALiBi._limit
 
     def arguments(self, module: Any, query: Tensor, key: Tensor, offset: int) -> Terms:
         length = max(query.shape[-2] + offset, key.shape[-2] - offset, 1)
@@ -657,6 +679,7 @@ class ALiBi(Position):
 
 class Rotary(Position):
     has_one_offset = True
+    limit = layers.Rotary._limit
 
     def start(self, module: Any, options: Options) -> None:
         if module.head_dim % 2:
