@@ -317,7 +317,8 @@ def attention(
     ``finfo.max / (4 log2(e))``, 5.9e37 in float32, a number counts as that one, so that
     sums of several stay finite. Sums of `log_decay` are exact up to half of it. They
     begin at the first key: after one of -1e12, those of later pairs are rounded to
-    1e-4.
+    1e-4. A weight below 2^-100 of the largest in its row is 0, in float64 one below
+    2^-980.
 
     References
     ----------

@@ -3,7 +3,7 @@
 Each function draws into the axes given as `ax`, or into new ones, and returns them.
 None of them shows a window or writes a file. Maps of one kind in one figure have one
 colour scale: a colour is the same number in all of them.
-matplotlib comes with ``pip install "relpos[plot]"``.
+In a checkout of relpos, ``pip install ".[plot]"`` also installs matplotlib.
 """
 
 # ruff: noqa: F403  (`__all__` of each file is the list of its public names)

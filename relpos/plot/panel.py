@@ -185,7 +185,7 @@ def picture(
                     raise
                 raise ModuleNotFoundError(
                     "relpos.plot needs matplotlib, which is not installed; run `pip "
-                    "install matplotlib`, or `pip install 'relpos[plot]'`",
+                    "install matplotlib`, or in a checkout `pip install '.[plot]'`",
                     name="matplotlib",
                 ) from exc
 

@@ -14,7 +14,7 @@ except ImportError as exc:
         raise
     raise ImportError(
         "relpos.sharded needs dask, which is not installed; run `pip install "
-        "'dask[array]'`, or `pip install 'relpos[dask]'`",
+        "'dask[array]' distributed`, or in a checkout `pip install '.[dask]'`",
         name="dask",
     ) from exc
 

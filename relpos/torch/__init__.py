@@ -13,7 +13,7 @@ except ImportError as exc:
         raise
     raise ImportError(
         "relpos.torch needs PyTorch, which is not installed; run `pip install torch`, "
-        "or `pip install 'relpos[torch]'`",
+        "or in a checkout `pip install '.[torch]'`",
         name="torch",
     ) from exc
 

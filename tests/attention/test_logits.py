@@ -372,3 +372,17 @@ def test_its_keywords_are_those_of_attention():
     assert told == passed - {"query", "key"}
     kinds = {parameters[name].kind for name in told}
     assert kinds == {inspect.Parameter.KEYWORD_ONLY}
+
+
+@pytest.mark.parametrize(("dtype", "least"), [("float32", -100), ("float64", -980)])
+@pytest.mark.parametrize("keys", [2, 40])
+def test_weights_far_below_the_largest_are_zero(isa, dtype, least, keys):
+    """As docs/limits.md says: below 2^-100 of the row's largest, or 2^-980."""
+    query, key, value = (np.zeros((1, keys, 4), dtype) for _ in range(3))
+    mask = np.full((keys, keys), -np.inf, dtype)
+    mask[:, 0] = 0
+    for exponent, is_zero in ((least + 1, False), (least - 1, True)):
+        mask[:, -1] = exponent * np.log(2)
+        out = relpos.attention(query, key, value, mask, return_weights=True)
+        assert (out.weights[..., -1] == 0).all() == is_zero
+        assert (out.weights[..., -1] > 0).all() != is_zero

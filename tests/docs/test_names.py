@@ -59,3 +59,49 @@ def test_files_in_the_comments_of_c():
     }
     assert named
     assert [pair for pair in named if not (ROOT / pair[0]).exists()] == []
+
+
+#: relpos is not in a package index: its extras are installed from a checkout. CHANGELOG
+#: keeps what earlier releases said.
+FROM_AN_INDEX = re.compile(
+    r"pip install(?: +-[-\w]+)* +[\"']?relpos(?![\w/])|(?<![\w/.-])relpos\["
+)
+TEXTS = ("relpos/**/*.py", "relpos/**/*.toml", "docs/**/*.md", "docs/**/*.ipynb")
+TEXTS += (
+    "*.md",
+    "benchmarks/**/*.md",
+    "benchmarks/**/*.py",
+    "csrc/**/*.md",
+    "setup.py",
+)
+
+
+def installs(source):
+    """Return what a text installs by a name that no package index has."""
+    joined = re.sub(r"\"\s*\n\s*f?\"", "", source)  # of a message in several lines
+    return [found.group() for found in FROM_AN_INDEX.finditer(joined)]
+
+
+def test_no_text_installs_relpos_from_a_package_index():
+    for wrong in (
+        "run `pip install 'relpos[torch]'`",
+        'comes with ``pip install "relpos[plot]"``',
+        '"run `pip install "\n        "\'relpos[dask]\'`"',
+        "pip install relpos",
+        "python -m pip install -U relpos",
+        "the extra relpos[files]",
+    ):
+        assert installs(wrong), wrong
+    for right in (
+        "pip install '.[torch]'",
+        '%pip install -q "path/to/relpos[plot]"',
+        "`pip install torch`, and relpos",
+    ):
+        assert not installs(right), right
+    paths = {path for pattern in TEXTS for path in ROOT.glob(pattern)}
+    paths -= {ROOT / "CHANGELOG.md"}
+    assert len(paths) > 100
+    found = {
+        str(path.relative_to(ROOT)): installs(path.read_text("utf-8")) for path in paths
+    }
+    assert {name: each for name, each in found.items() if each} == {}

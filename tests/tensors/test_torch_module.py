@@ -9,6 +9,7 @@ import pickle
 import pytest
 import torch
 
+import relpos.torch
 from relpos.torch.nn import RelativeMultiheadAttention
 
 
@@ -80,3 +81,17 @@ def test_projections_are_drawn_again_as_in_pytorch_s_module(options):
     for name, expected in theirs.state_dict().items():
         torch.testing.assert_close(drawn[name], expected, rtol=0, atol=0)
     assert torch.equal(layer.rel_bias, table)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+@pytest.mark.parametrize("within", [False, True])
+@pytest.mark.parametrize("name", relpos.torch.nn.__all__)
+def test_scripts_are_refused(name, within):
+    kind = getattr(relpos.torch.nn, name)
+    if not isinstance(kind, type):
+        return
+    module = kind.__new__(kind)
+    torch.nn.Module.__init__(module)
+    model = torch.nn.Sequential(module) if within else module
+    with pytest.raises(NotImplementedError, match=rf"^{name}: got torch.jit.script"):
+        torch.jit.script(model)

@@ -117,7 +117,7 @@ def _need_transformers() -> None:
         raise ImportError(
             "relpos.torch.register and replace_attention need transformers, which is "
             "not installed; run `pip install transformers`, or "
-            "`pip install 'relpos[transformers]'`",
+            "in a checkout `pip install '.[transformers]'`",
             name="transformers",
         ) from exc
     del transformers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 import numpy as np
 import torch
@@ -29,6 +29,13 @@ class Layer(torch.nn.Module):
         """Return the settings of a constructor's arguments, and those of parameters."""
         super().__init__()
         return as_settings(given), {name: given[name] for name in ("device", "dtype")}
+
+    def __prepare_scriptable__(self) -> NoReturn:
+        """Refuse `torch.jit.script`, which knows no keyword-only arguments."""
+        raise NotImplementedError(
+            f"{type(self).__name__}: got torch.jit.script, which cannot compile it; "
+            "expected torch.compile or torch.export"
+        )
 
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, *args: Any
