@@ -165,11 +165,14 @@ def threads(n: int) -> Iterator[None]:
     block = _Block(check_num_threads(n, "n"), _innermost_block())
     _core.always_ask_threads()
     try:
-        _block.set(block)
-        yield
-    finally:
+        try:
+            _block.set(block)
+            yield
+        finally:
+            block.is_open = False
+            _block.set(_innermost_block())
+    finally:  # an interrupt may come before the first line above
         block.is_open = False
-        _block.set(_innermost_block())
 
 
 class _Block:

@@ -311,3 +311,28 @@ def test_the_default_is_at_most_the_affinity(child):
     number, source = child(SHOW).stdout.split()
     assert 1 <= int(number) <= len(os.sched_getaffinity(0))
     assert source in ("affinity", "cgroup")
+
+
+@pytest.mark.parametrize("line", range(12))
+def test_an_interrupt_on_any_line_closes_the_block(line):
+    """Raised before the line of `threads` that is reached so many lines later."""
+    before, left = relpos.get_num_threads(), [line]
+
+    def interrupt(frame, event, argument):
+        if event == "line" and frame.f_code.co_name == "threads":
+            left[0] -= 1
+            if left[0] < 0:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return interrupt
+
+    traced = sys.gettrace()
+    sys.settrace(interrupt)
+    try:
+        with relpos.threads(before + 1):
+            assert relpos.get_num_threads() == before + 1
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.settrace(traced)
+    assert relpos.get_num_threads() == before
