@@ -185,6 +185,6 @@ def test_pictures_name_the_extra_that_has_matplotlib(monkeypatch):
     loaded = [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]
     for name in {*loaded, "matplotlib"}:
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(ModuleNotFoundError, match=r"relpos\[plot\]") as caught:
+    with pytest.raises(ModuleNotFoundError, match=r"install '\.\[plot\]'") as caught:
         relpos.plot.score_map(np.ones((2, 2)))
     assert caught.value.name == "matplotlib"
