@@ -18,7 +18,8 @@ from relpos._opinion.arrays import (
     is_module,
     unchanged,
 )
-from relpos._opinion.attempt import Attempt, begin, evaluate
+from relpos._opinion.attempt import Attempt, evaluate
+from relpos._opinion.begin import begin
 from relpos._opinion.differences import DIFFERENCES
 from relpos._opinion.rounding import CANNOT_TELL, DTYPES, coarsest, rounding_of
 from relpos._opinion.search import Finding, search

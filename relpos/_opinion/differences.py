@@ -91,6 +91,7 @@ _WITHOUT = {
     "rel_bias": "the bias",
     "pos_bias_u": "u",
     "pos_bias_v": "v",
+    "position_query": "the position query",
     "softcap": "the cap",
     "sinks": "the sinks",
     "log_decay": "the decay",
@@ -239,6 +240,13 @@ MISTAKES: dict[str, Row] = {
         f"no_{name}": everywhere(f"{words} left out", operands.without(name))
         for name, words in _WITHOUT.items()
     },
+    "no_fire": everywhere("FIRE's bias left out", fire.left_out),
+    "no_mask_numbers": everywhere(
+        "the numbers of the mask left out", operands.without_mask_numbers
+    ),
+    "no_positions": everywhere(
+        "all position terms left out", operands.without_positions
+    ),
     # biases by a rule, whose sign could be taken for another row
     "bias_negated": everywhere(
         "the bias negated: the sign of the distance or of the slopes is the other one",
@@ -548,7 +556,8 @@ MISTAKES: dict[str, Row] = {
         "values rotated too", rotations.rotating("query", "key", "value")
     ),
     "no_rotary": everywhere(
-        "nothing rotated, or by the number of the head, which cancels",
+        "the rotation left out: nothing rotated, or by the number of the head, which "
+        "cancels",
         rotations.rotating(),
     ),
     "rotary_partial": everywhere(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,15 @@ def _relu(x: Array) -> Array:
 def _bias(x: Array, p: Fire, activation: Callable[[Array], Array] = _relu) -> Array:
     """Return what the network makes of normalised distances."""
     return np.moveaxis(activation(x[..., None] * p.w1 + p.b1) @ p.w2.T + p.b2, -1, -3)
+
+
+def left_out(attempt: Attempt) -> Attempt | None:
+    """Leave the bias of the network out; the mask to which it is added stays."""
+    if attempt.fire is None:
+        return None
+    kept = attempt.get("attn_mask") - attempt.fire[1]
+    made = replace(attempt, fire=None, left_out=(*attempt.left_out, "fire"))
+    return made.with_keywords(attn_mask=kept if kept.any() else None)
 
 
 @quiet

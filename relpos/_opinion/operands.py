@@ -13,6 +13,7 @@ import numpy as np
 from relpos._checks import Array, quiet
 from relpos._opinion.attempt import Attempt, Change, variant
 from relpos._opinion.solved import TERMS, other_number
+from relpos._opinion.tables import TABLES, first_of, tables_of
 
 
 @variant
@@ -116,10 +117,36 @@ def negated(attempt: Attempt, *names: str) -> Attempt | None:
 
 @variant
 def without(attempt: Attempt, name: str) -> Attempt | None:
-    """Leave a term out, with those that cannot be without it."""
-    others = ("pos_bias_v", "position_query") if name == "rel_key" else ()
-    left_out = dict.fromkeys((name, *others))
-    return attempt.with_keywords(**left_out) if name in attempt.keywords else None
+    """Leave an operand out, with the arguments that belong to it."""
+    return _left_out(attempt, name) if name in attempt.keywords else None
+
+
+def without_positions(attempt: Attempt) -> Attempt | None:
+    """Leave all tables out, and u and v, where that is more than one of them."""
+    names = attempt.given((*TABLES, "pos_bias_u"))
+    return _left_out(attempt, *names) if len(names) > 1 else None
+
+
+def _left_out(attempt: Attempt, *names: str) -> Attempt:
+    found = attempt.with_keywords(**dict.fromkeys(names))
+    found = replace(found, left_out=(*attempt.left_out, *names[:1]))
+    # A bias of another length is centred beside the vectors, and would not be alone.
+    kept = tables_of(found)
+    if any(first_of(found, x) != first_of(attempt, x) for x in kept):
+        return found.with_keywords(min_relative_position=None)
+    return found
+
+
+def without_mask_numbers(attempt: Attempt) -> Iterator[Attempt]:
+    """Leave out the numbers of a floating mask, with or without what it hides."""
+    mask = attempt.get("attn_mask")
+    if attempt.fire or not has_numbers(attempt, "attn_mask"):
+        return
+    hidden = np.isneginf(mask)
+    made = replace(attempt, left_out=(*attempt.left_out, "attn_mask"))
+    yield made.with_keywords(attn_mask=~hidden if hidden.any() else None)
+    if hidden.any():
+        yield made.told("the mask left out, with its numbers", attn_mask=None)
 
 
 def heads_tiled(attempt: Attempt) -> Attempt | None:

@@ -34,7 +34,9 @@ def with_option(attempt: Attempt, name: str) -> Attempt | None:
 def rotating(attempt: Attempt, *names: str) -> Attempt | None:
     if attempt.rotary is None or not {*names} <= attempt.keywords.keys():
         return None
-    return replace(attempt, rotary=attempt.rotary._replace(rotated=names))
+    left_out = attempt.left_out if names else (*attempt.left_out, "rotary")
+    rotary = attempt.rotary._replace(rotated=names)
+    return replace(attempt, rotary=rotary, left_out=left_out)
 
 
 # ---- rotations that `apply_rotary` does not have -------------------------------------

@@ -61,6 +61,16 @@ class Tried(NamedTuple):
         return sum(row.kind == "mistake" for row in self.differences)
 
     @property
+    def preference(self) -> tuple[int, bool]:
+        """The order of attempts that fit equally well.
+
+        Where a term is not there, others may fit because they make it constant in each
+        row. What is left out therefore counts as no mistake here, and comes first.
+        """
+        left_out = len(self.attempt.left_out)
+        return self.mistakes - left_out, not left_out
+
+    @property
     def words(self) -> str:
         """The differences, in words to follow the scheme's name."""
         parts = [f"with {row.words}" for row in self.differences]
@@ -133,7 +143,7 @@ def search(mine: Array, start: Attempt, roundings: list[Rounding]) -> Finding:
         if any(t.error <= WORSE * least for t in doubt):
             break  # the formula itself is almost as good
         if fitting:
-            best = min(fitting, key=lambda t: t.mistakes)  # the first of these
+            best = min(fitting, key=lambda t: t.preference)  # the first of these
             return Finding(best, rounding, others=_others(best, fitting))
     closest = min(doubt or [*plain, *singles, *pairs], key=lambda t: t.error)
     return Finding(closest, coarse, closest.verdict(coarse))

@@ -128,7 +128,9 @@ def term_factors(attempt: Attempt) -> Iterator[Attempt]:
         def made(x: float, some: tuple[str, ...] = some) -> Attempt:
             return attempt.times(x, *some)
 
-        yield replace(made(0.0), detail=f"{words} left out")
+        yield replace(
+            made(0.0), detail=f"{words} left out", left_out=(*attempt.left_out, some[0])
+        )
         yield from one_number(attempt, made, _AROUND, f"{words} times {{:.6g}}", 1.0)
 
 

@@ -1,0 +1,184 @@
+"""Begin: the attempt that is relpos's own formula, from the arguments of a call."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from relpos._attention.attention import DEFAULTS, attention
+from relpos._attention.fire import fire_bias
+from relpos._attention.fire_network import NAMES, Fire, as_fire
+from relpos._attention.schemes import relative_global_settings, transformer_xl_settings
+from relpos._attention.scores import scores
+from relpos._checks import Array, as_floating, as_integers
+from relpos._encodings.rotary import apply_rotary
+from relpos._hints import meant
+from relpos._opinion.arrays import as_numpy, is_tensor
+from relpos._opinion.attempt import Attempt, Rotary
+from relpos._schemes import scheme_called
+from relpos._suggestions import scheme_of
+
+#: Functions with arguments that `attention` does not have, or does not need.
+_WANTED = {
+    known.call: known.operands
+    for known in map(scheme_called, ("fire", "transformer_xl", "relative_global"))
+}
+_ROTARY = [
+    name
+    for name in inspect.signature(apply_rotary).parameters
+    if name not in ("x", "angles", "inverse", "out")
+]
+#: Further arguments of these functions.
+_FURTHER = {"fire_attention": ("signed", "eps"), "apply_rotary": _ROTARY}
+#: Arguments of `attention` that do not change its scores, or change them at random.
+_OTHERS = ("dropout_p", "return_lse", "return_weights", "return_context", "out", "rng")
+
+
+def begin(
+    scheme: str | None,
+    query: object,
+    key: object,
+    value: object | None,
+    view: str,
+    keywords: Mapping[str, Any],
+) -> Attempt:
+    """Return the attempt that is relpos's own formula; raise what relpos raises."""
+    given = {
+        n: _plain(n, x)
+        for n, x in keywords.items()
+        if n not in _OTHERS or isinstance(x, np.ndarray) or x != DEFAULTS[n]
+    }
+    x: dict[str, Any] = {
+        "query": as_floating("query", _plain("query", query)),
+        "key": as_floating("key", _plain("key", key)),
+        **given,
+    }
+    function = _function(scheme)
+    _check_names(function, x)
+    rotary = _take_rotary(x) if function == "apply_rotary" else None
+    fire = _add_fire(x) if function == "fire_attention" else None
+    if function == "transformer_xl_attention":
+        table = as_floating("rel_key", x["rel_key"])
+        x |= transformer_xl_settings(x["query"], x["key"], table, x)
+    elif function == "relative_global_attention":
+        x |= relative_global_settings(as_floating("rel_key", x["rel_key"]), x)
+    if value is None:  # either refuses what relpos refuses
+        scores(**x)
+    else:
+        x["value"] = as_floating("value", _plain("value", value))
+        attention(**x)
+    return replace(_exact(x, view), rotary=rotary, fire=fire)
+
+
+def _check_names(function: str, x: Mapping[str, Any]) -> None:
+    """Refuse what a scheme does not take or misses, and list all that it wants."""
+    wants = _WANTED.get(function, ())
+    rest = [n for n in DEFAULTS if n not in ("value", *_OTHERS)]
+    takes = dict.fromkeys([*wants, *_FURTHER.get(function, ()), *rest])
+    listed = f" ({function} wants {', '.join(wants)})" if wants else ""
+    for name in x:
+        if name not in takes:
+            said = meant(name, [*takes], "diagnose")
+            raise TypeError(
+                f"{name}: got an unexpected keyword argument {name!r}; {said}{listed}"
+            )
+    for name in wants if function == "fire_attention" else wants[:1]:
+        if x.get(name) is None:
+            raise TypeError(f"{name}: got no argument; expected one{listed}")
+
+
+def _plain(name: str, value: Any) -> Any:
+    """Return tensors as arrays; convert a tuple of labels one by one."""
+    if isinstance(value, tuple) and any(map(is_tensor, value)):
+        return tuple(as_numpy(name, item) for item in value)
+    is_list = isinstance(value, list) and name != "window"  # which may hold None
+    known = is_tensor(value) or hasattr(value, "__array__") or is_list
+    return as_numpy(name, value) if known else value
+
+
+def _function(scheme: object) -> str:
+    """Return the name of a scheme's function, by any name of the scheme."""
+    if scheme is None:
+        return "attention"
+    named = scheme.removeprefix("relpos.") if isinstance(scheme, str) else scheme
+    known = scheme_of("scheme", named)
+    if known.name == "rotary":
+        return "apply_rotary"
+    if known.name in ("graph_attention", "conv_encoding") or known.family == "absolute":
+        raise ValueError(
+            f"scheme: got {scheme!r}, which has no dense scores; expected a scheme of "
+            "attention (of a graph: 'attention' with labels and attn_mask)"
+        )
+    return known.call
+
+
+def _take_rotary(x: dict[str, Any]) -> Rotary:
+    """Take the arguments of `apply_rotary` from those of a call."""
+    options = {name: x.pop(name) for name in _ROTARY if name in x}
+    start, positions = options.pop("offset", 0), options.pop("positions", None)
+    lq, lk, offset = _placed(x)
+    if positions is not None:
+        at = start + as_numpy("positions", positions).astype(np.float64)
+        if at.shape != (lk,) or np.ndim(offset) or not 0 <= offset <= lk - lq:
+            raise ValueError(
+                f"positions: got shape {at.shape} and query_offset {offset}; expected "
+                f"({lk},), a position for each key, with the queries among them"
+            )
+        return Rotary(options, at[int(offset) :][:lq], at)
+    offset = np.asarray(offset)[..., None, None]
+    return Rotary(options, start + np.arange(lq) + offset, start + np.arange(lk))
+
+
+def _placed(x: Mapping[str, Any]) -> tuple[int, int, Any]:
+    """Return Lq, Lk and the offset of a scheme for which it matters."""
+    lq, lk = x["query"].shape[-2], x["key"].shape[-2]
+    offset = x.get("query_offset")
+    if offset is None and lq != lk:
+        raise ValueError(
+            f"query_offset: None with {lq} queries and {lk} keys is ambiguous; pass 0 "
+            f"(query 0 at key 0) or Lk - Lq = {lk - lq} (last query at the last key)"
+        )
+    return lq, lk, 0 if offset is None else offset
+
+
+def _add_fire(x: dict[str, Any]) -> tuple[Fire, Array]:
+    """Replace FIRE's parameters by a floating mask, and return them and the bias."""
+    given = {name: x.pop(name) for name in (*NAMES, "signed", "eps") if name in x}
+    lq, lk, offset = _placed(x)
+    made = partial(fire_bias, **given, query_length=lq, key_length=lk)
+    offsets = as_integers("query_offset", offset)
+    biases = [made(query_offset=int(n)) for n in offsets.flat]
+    bias = np.reshape(biases, (*offsets.shape, *np.shape(biases)[1:]))
+    mask = 0.0 if x.get("attn_mask") is None else x["attn_mask"]
+    is_bool = np.asarray(mask).dtype == bool
+    x["attn_mask"] = np.where(mask, bias, -np.inf) if is_bool else bias + mask
+    known = inspect.signature(fire_bias).parameters
+    options = {name: known[name].default for name in ("signed", "eps")}
+    return as_fire(options | given), np.asarray(bias, np.float64)
+
+
+def _exact(x: dict[str, Any], view: str) -> Attempt:
+    """Use float64, the scale as a number, and a key head for each query head."""
+    x = {name: _float64(value) for name, value in x.items() if value is not None}
+    if "scale" not in x:
+        x["scale"] = 1.0 / np.sqrt(x["query"].shape[-1])
+    if x.get("beyond") == "raise":
+        x["beyond"] = "clip"  # no visible pair lies beyond
+    group = 1
+    if x.pop("enable_gqa", False):
+        group = x["query"].shape[-3] // x["key"].shape[-3]
+        for name in x.keys() & {"key", "value"}:
+            x[name] = np.repeat(x[name], group, axis=-3)
+    x.pop("num_threads", None)
+    return Attempt(x, view, group=group)
+
+
+def _float64(value: Any) -> Any:
+    """Return floating arrays in float64; hand all other values on."""
+    is_floating = isinstance(value, np.ndarray) and value.dtype.kind == "f"
+    return value.astype(np.float64) if is_floating else value
