@@ -6,7 +6,7 @@ vary.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
@@ -60,9 +60,10 @@ class Rotary(NamedTuple):
     """Rotation of queries and keys; the options are those of `apply_rotary`."""
 
     options: Mapping[str, Any]
-    query_positions: Array
+    query_positions: Array  # (..., Lq), or their angles (..., Lq, rotary_dim / 2)
     key_positions: Array
     rotated: tuple[str, ...] = ("query", "key")
+    of_angles: bool = False  # angles are given in the place of positions
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,7 @@ class Attempt:
     hiding: str = "before"  # the softmax; "after" it, or compared where "visible" only
     filled: float | None = None  # the score of what is hidden, where it has one
     lowered: float | None = None  # added to the scores of what is hidden
+    hidden_weight: float = 0.0  # of what is hidden
     empty: str = "zero"  # weights where nothing is visible; "nan", "mean" or "all"
     late: tuple[str, ...] = ()  # terms that are added to the weights
     late_hidden: bool = False  # the mask hides those terms too
@@ -123,10 +125,7 @@ class Attempt:
         """
         changed = {**self.keywords, **keywords}
         kept = {name: x for name, x in changed.items() if x is not None}
-        for name in kept.keys() & NEEDED.keys():
-            if not kept.keys() & {*NEEDED[name]}:
-                del kept[name]
-        return replace(self, keywords=kept, detail=detail)
+        return replace(self, keywords=_meaningful(kept), detail=detail)
 
     def times(self, factor: Any, *terms: str) -> Attempt:
         """Return an attempt with some terms times a factor."""
@@ -160,7 +159,12 @@ class Attempt:
         return self._hiding[1]
 
     @property
-    def _hiding(self) -> tuple[dict[str, Array], Array]:
+    def numbers(self) -> Array:
+        """The finite numbers of a floating mask, also where anything else hides."""
+        return self._hiding[2]
+
+    @property
+    def _hiding(self) -> tuple[dict[str, Array], Array, Array]:
         arguments = *self.lengths, *map(self.get, ("query_offset", *HIDING))
         return self.kept.by_identity(arguments, lambda: _hiding_of(self))
 
@@ -173,9 +177,19 @@ class Attempt:
         return count if 0 < count < self.lengths[1] else 0
 
 
-def _hiding_of(attempt: Attempt) -> tuple[dict[str, Array], Array]:
-    """Return the set of each argument that hides, and the mask of all of them."""
-    r, numbers = distances(attempt), np.zeros(1)
+def _meaningful(keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments without those that have no meaning without another."""
+    return {
+        name: x
+        for name, x in keywords.items()
+        if name not in NEEDED or keywords.keys() & {*NEEDED[name]}
+    }
+
+
+def _hiding_of(attempt: Attempt) -> tuple[dict[str, Array], Array, Array]:
+    """Return the set of each argument that hides, their mask, and its numbers."""
+    r = distances(attempt)
+    numbers = finite = np.zeros(1)
     given = attempt.given(HIDING)
     mask = given.pop("attn_mask", None)
     every = {name: allowed(r, **{name: value}) for name, value in given.items()}
@@ -185,8 +199,10 @@ def _hiding_of(attempt: Attempt) -> tuple[dict[str, Array], Array]:
         if mask.dtype != bool:
             most = float(np.finfo(np.float64).max) / 4  # as `attention` has it
             numbers = np.clip(mask, -most, most)
+            finite = np.where(own, numbers, 0.0)
     sets = {name: x for name, x in every.items() if not x.all()}
-    return sets, np.where(common(sets.values()), numbers, -np.inf) if sets else numbers
+    whole = np.where(common(sets.values()), numbers, -np.inf) if sets else numbers
+    return sets, whole, finite
 
 
 def common(sets: Iterable[Array]) -> Array:
@@ -198,6 +214,18 @@ def common(sets: Iterable[Array]) -> Array:
 Change = Callable[[Attempt], Attempt | None]
 #: Several changes of a kind, one after the other.
 Changes = Callable[[Attempt], Iterable[Attempt | None]]
+
+
+def made(form: Change | Changes, attempt: Attempt) -> Iterator[Attempt]:
+    """Yield the attempt with each form of a difference that it can have."""
+    found = form(attempt)
+    several = [found] if isinstance(found, Attempt) else found or ()
+    yield from filter(None, several)
+
+
+def worded(words: str, form: Change | Changes) -> Changes:
+    """Give the attempts of a form words of their own, in place of those of the row."""
+    return lambda attempt: (replace(x, detail=words) for x in made(form, attempt))
 
 
 def variant(
@@ -285,9 +313,10 @@ def rotated(attempt: Attempt) -> Attempt:
         return attempt
     for name in x.keys() & {*rotary.rotated}:
         rows = rotary.query_positions if name == "query" else rotary.key_positions
+        given = {"angles" if rotary.of_angles else "positions": rows}
         x[name] = attempt.kept.by_contents(
-            (x[name], rows, rotary.options),
-            partial(apply_rotary, x[name], rows, **rotary.options),
+            (x[name], given, rotary.options),
+            partial(apply_rotary, x[name], **given, **rotary.options),
         )
     return replace(attempt, keywords=x, rotary=None)
 
@@ -335,7 +364,7 @@ def parts_of(attempt: Attempt) -> tuple[dict[str, Array], Array]:
         parts[name] = np.swapaxes(parts[name], -1, -2)
     hidden = np.isneginf(mask)
     if mask.ndim > 1:
-        parts["attn_mask"] = np.where(hidden, 0.0, mask)
+        parts["attn_mask"] = spread(attempt.numbers, mask.shape)
     for name in parts.keys() & attempt.powers.keys():
         parts[name] = attempt.get("scale") ** attempt.powers[name] * parts[name]
     for name in parts.keys() & attempt.factors.keys():
@@ -358,7 +387,7 @@ def _terms_of(attempt: Attempt) -> tuple[dict[str, Array], Array]:
     unplaced = attempt.lengths[0] != attempt.lengths[1] and "query_offset" not in x
     if unplaced and (x.get("is_causal") or x.get("window") is not None):
         raise ValueError("query_offset: ambiguous")
-    given = {name: y for name, y in x.items() if name not in _AFTER}
+    given = _meaningful({name: y for name, y in x.items() if name not in _AFTER})
     if given.keys() == {"query", "key"}:  # a product takes less time than a look
         parts, finite = _unscaled(attempt, [*given])
     else:
@@ -422,7 +451,7 @@ def weights_of(attempt: Attempt, total: Array, hidden: Array) -> Array:
         weights = softmax(np.where(left_out, -np.inf, weights))[0]
     finite = attempt.filled is not None or attempt.lowered is not None
     if not (finite or attempt.again == "all" or attempt.sink in SINK_COLUMNS):
-        weights = np.where(hidden, 0.0, weights)
+        weights = np.where(hidden, attempt.hidden_weight, weights)
     nothing = hidden.all(axis=-1, keepdims=True)
     if attempt.empty != "zero":
         weights = np.where(nothing, _empty_weights(attempt, total), weights)
@@ -459,6 +488,11 @@ def _shown(x: Array) -> Array:
     return np.where(np.isneginf(x), 0.0, x)
 
 
+def _visible(x: Array) -> Array:
+    """Return 1 for each score that is not hidden."""
+    return 1.0 - np.isneginf(x)
+
+
 def of_heads(reduced: Callable[..., Array]) -> Callable[[Array], Array]:
     """Return a function that gives every head the mean or the sum of all."""
     return lambda x: np.broadcast_to(reduced(x, axis=-3, keepdims=True), x.shape)
@@ -480,6 +514,10 @@ NORMAL: dict[str, Callable[[Array], Array]] = {
     "left out: the scores are divided by the number of keys": (
         lambda x: _shown(x) / x.shape[-1]
     ),
+    "left out: all visible keys have equal weights": (
+        lambda x: _visible(x) / _visible(x).sum(axis=-1, keepdims=True)
+    ),
+    "left out: the values of all visible keys are added": lambda x: _visible(x),
     "without exponentials: the scores are divided by their sum": (
         lambda x: _shown(x) / _shown(x).sum(axis=-1, keepdims=True)
     ),

@@ -31,7 +31,7 @@ _WANTED = {
 _ROTARY = [
     name
     for name in inspect.signature(apply_rotary).parameters
-    if name not in ("x", "angles", "inverse", "out")
+    if name not in ("x", "inverse", "out")
 ]
 #: Further arguments of these functions.
 _FURTHER = {"fire_attention": ("signed", "eps"), "apply_rotary": _ROTARY}
@@ -120,18 +120,46 @@ def _function(scheme: object) -> str:
 def _take_rotary(x: dict[str, Any]) -> Rotary:
     """Take the arguments of `apply_rotary` from those of a call."""
     options = {name: x.pop(name) for name in _ROTARY if name in x}
-    start, positions = options.pop("offset", 0), options.pop("positions", None)
     lq, lk, offset = _placed(x)
-    if positions is not None:
-        at = start + as_numpy("positions", positions).astype(np.float64)
-        if at.shape != (lk,) or np.ndim(offset) or not 0 <= offset <= lk - lq:
-            raise ValueError(
-                f"positions: got shape {at.shape} and query_offset {offset}; expected "
-                f"({lk},), a position for each key, with the queries among them"
-            )
-        return Rotary(options, at[int(offset) :][:lq], at)
-    offset = np.asarray(offset)[..., None, None]
+    options = {name: value for name, value in options.items() if value is not None}
+    given = options.keys() & {"positions", "angles"}
+    if given:
+        apply_rotary(x["key"], **options)  # it refuses what does not fit, and both
+        (name,) = given
+        rows = as_numpy(name, options.pop(name)).astype(np.float64)
+        rows = rows + options.pop("offset", 0)
+        return _placed_among_keys(name, rows, x, offset)._replace(options=options)
+    start, offset = options.pop("offset", 0), np.asarray(offset)[..., None, None]
     return Rotary(options, start + np.arange(lq) + offset, start + np.arange(lk))
+
+
+def _placed_among_keys(
+    name: str, rows: Array, x: Mapping[str, Any], offset: Any
+) -> Rotary:
+    """Return the positions or angles of queries and keys, from those of the keys."""
+    (heads, lq), lk = x["query"].shape[-3:-1], x["key"].shape[-2]
+    of_angles = name == "angles"
+    rows = np.atleast_2d(rows if of_angles else rows[..., None])
+    rows = np.broadcast_to(rows, (*rows.shape[:-2], lk, rows.shape[-1]))
+    first = as_integers("query_offset", offset)
+    inside = (first >= 0).all() and (first <= lk - lq).all()
+    if not inside:
+        raise ValueError(
+            f"query_offset: got {offset} for {lq} queries and {lk} keys, together with "
+            f"{name}; expected 0 to {lk - lq}, as {name} are those of the keys, with "
+            "the queries among them"
+        )
+    if rows.shape[-3:-2] not in ((), (1,)):  # of each key head
+        rows = np.repeat(rows, heads // rows.shape[-3], axis=-3)
+    if first.ndim:
+        at = (first[..., None] + np.arange(lq))[..., None, :, None]
+        lead = np.broadcast_shapes(at.shape[:-2], rows.shape[:-2])
+        every = np.broadcast_to(rows, (*lead, *rows.shape[-2:]))
+        own = np.take_along_axis(every, np.broadcast_to(at, (*lead, lq, 1)), axis=-2)
+    else:
+        own = rows[..., int(first) :, :][..., :lq, :]
+    own, rows = (own, rows) if of_angles else (own[..., 0], rows[..., 0])
+    return Rotary({}, own, rows, of_angles=of_angles)
 
 
 def _placed(x: Mapping[str, Any]) -> tuple[int, int, Any]:

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import lru_cache
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from relpos._biases import alibi_slopes, deberta_bucket, t5_bucket
 from relpos._checks import Array
-from relpos._opinion.attempt import Attempt, relative_to, variant
+from relpos._opinion.attempt import Attempt, relative_to, variant, worded
 from relpos._opinion.tables import axis_of, first_of, tables_of
 
 #: Distances that published models end at, besides those of the call.
@@ -163,12 +163,14 @@ def own_side(settings: Buckets, r: Array) -> Iterator[Array]:
 
 
 def other_exact(settings: Buckets, r: Array) -> Iterator[Array | None]:
-    """Count another number of distances exactly, or use fewer buckets."""
     rows = settings.rows // (2 if settings.both else 1)
     rounding = np.ceil if settings.centre is not None else np.floor
     for exact in dict.fromkeys((rows // 4, rows // 2 + 1, rows // 2 - 1, rows)):
         if 0 < exact < settings.reach - 1:
             yield by_logarithm(settings, r, rounding, exact)
+
+
+def fewer_buckets(settings: Buckets, r: Array) -> Iterator[Array | None]:
     for fewer, reach in product(
         range(settings.rows - 1, 1, -1), (settings.reach, *_REACHES)
     ):
@@ -200,19 +202,24 @@ def slopes_of(attempt: Attempt) -> Slopes | None:
     return Slopes(np.atleast_2d(own), r)
 
 
+#: Words of a change, and slopes or biases.
+Worded = tuple[str, Array]
+
+
 @variant
 def by_slopes(
-    attempt: Attempt, rule: Callable[[Slopes], Iterator[Array]]
+    attempt: Attempt, rule: Callable[[Slopes], Iterator[Array | Worded]]
 ) -> Iterator[Attempt]:
     """Use the other slopes, (H,), or biases, (H or 1, R), that a rule yields."""
     if (found := slopes_of(attempt)) is None:
         return
     own = attempt.get("rel_bias")
-    for other in rule(found):
+    for made in rule(found):
+        words, other = made if isinstance(made, tuple) else ("", made)
         bias = -other[:, None] * np.abs(found.r) if other.ndim == 1 else other
         bias = np.broadcast_to(bias, np.atleast_2d(own).shape).reshape(own.shape)
         if not np.allclose(bias, own, rtol=1e-9, atol=0):
-            yield attempt.with_keywords(rel_bias=bias)
+            yield attempt.told(words, rel_bias=bias)
 
 
 def _power(heads: int) -> Array:
@@ -250,10 +257,16 @@ def slopes_from_one(found: Slopes) -> Iterator[Array]:
         yield 2.0 ** (-8.0 * np.arange(heads) / count)
 
 
-def slopes_in_other_order(found: Slopes) -> Iterator[Array]:
+def slopes_in_other_order(found: Slopes) -> Iterator[Worded]:
     own = found.slopes[:, 0]
-    yield from (own[::-1], np.sort(own)[::-1], np.sort(own))
-    yield from (np.roll(own, step) for step in range(1, min(len(own), 16)))
+    orders = {
+        "in the reverse order of the heads": own[::-1],
+        "from the largest on": np.sort(own)[::-1],
+        "from the smallest on": np.sort(own),
+    }
+    for step in range(1, min(len(own), 16)):
+        orders[f"rolled by {step} heads"] = np.roll(own, step)
+    yield from ((f"ALiBi's slopes {words}", x) for words, x in orders.items())
 
 
 def slopes_by_other_rules(found: Slopes) -> Iterator[Array]:
@@ -275,23 +288,38 @@ def slopes_by_other_rules(found: Slopes) -> Iterator[Array]:
     yield more[:heads]
 
 
-def signed_distance(found: Slopes) -> Iterator[Array]:
-    for r in (found.r, -found.r, np.minimum(found.r, 0), np.minimum(-found.r, 0)):
-        yield found.slopes * r
+def signed_distance(found: Slopes) -> Iterator[Worded]:
+    r = found.r
+    for words, distance in (
+        ("key - query, with its sign", r),
+        ("query - key, with its sign", -r),
+        ("the distance of earlier keys alone", np.minimum(r, 0)),
+        ("the distance of later keys alone", np.minimum(-r, 0)),
+    ):
+        detail = f"ALiBi's slopes times {words}: take -slope * |key - query| for all"
+        yield detail, found.slopes * distance
 
 
-def other_distance(found: Slopes) -> Iterator[Array]:
+def other_distance(found: Slopes) -> Iterator[Worded]:
     n = np.abs(found.r)
     farthest = max(int(n.max()), 1)
-    for distance in (n**2, np.sqrt(n), np.log1p(n), n / farthest, n / (farthest + 1)):
-        yield -found.slopes * distance
+    distances = {
+        "the square of the distance": n**2,
+        "the root of the distance": np.sqrt(n),
+        "log(1 + distance)": np.log1p(n),
+        "the distance over the largest": n / farthest,
+        "the distance over the length": n / (farthest + 1),
+    }
     for last in range(1, min(farthest, 64)):
-        yield -found.slopes * np.minimum(n, last)
-    yield -found.slopes * (n > 0)
+        distances[f"the distance, clipped at {last}"] = np.minimum(n, last)
+    distances["1 for all other keys"] = n > 0
+    for words, distance in distances.items():
+        detail = f"ALiBi's slopes times {words}, not times |key - query|"
+        yield detail, -found.slopes * distance
 
 
 #: Differences in words, and the changes that make them.
-ROWS = {
+ROWS: dict[str, tuple[Any, ...]] = {
     "alibi_slopes": (
         "ALiBi's slopes by the rule for 2^n heads, where the number of heads is none",
         by_slopes(plain_slopes),
@@ -344,6 +372,10 @@ ROWS = {
     ),
     "bucket_numbers": (
         "buckets of which another number is exact, or that are fewer (num_buckets)",
-        by_buckets(other_exact),
+        worded(
+            "buckets of which another number is exact than half of those of a side",
+            by_buckets(other_exact),
+        ),
+        worded("fewer buckets (num_buckets)", by_buckets(fewer_buckets)),
     ),
 }

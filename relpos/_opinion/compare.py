@@ -28,7 +28,7 @@ from relpos._opinion.arrays import (
 )
 from relpos._opinion.padding import PADDING, Padding, padding_of
 from relpos._opinion.rounding import CANNOT_TELL, Rounding, coarsest
-from relpos._opinion.weights import Gradients, loaded, renamed, unpaired
+from relpos._opinion.weights import Gradients, loaded, other_numbers, renamed, unpaired
 from relpos._text import html_table, table_lines
 from relpos._warn import silenced
 
@@ -197,7 +197,8 @@ def compare(
 
     If both sides have parameters that the other side does not have, these have no
     rows. A note shows `weights` with their names, paired by shape and order: check each
-    pair before you pass it.
+    pair before you pass it. If parameters of both have equal names and other numbers, a
+    note says so: pass `weights`, or the results differ because of these numbers alone.
 
     Arguments say which rows of the first output are padding. They are known by their
     names in the signature of the reference, or of `mine` if the reference has none:
@@ -290,6 +291,8 @@ def compare(
         alone, note = unpaired(gradients, own_gradients, paired)
         notes += [note] if note else []
         rows += _gradients(gradients, own_gradients, names, alone, rounding)
+    note = other_numbers(reference, mine, rounding.limit())
+    notes += [note] if note else []
     return Comparison((*rows,), rounding.limit(), (*notes,))
 
 

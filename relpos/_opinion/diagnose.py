@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import wraps
 from textwrap import fill
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec
 
 import numpy as np
 
@@ -32,6 +33,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Diagnosis", "diagnose"]
 
+P = ParamSpec("P")
+#: What to do with a layer that has projections.
+LAYERS = (
+    "Of a layer with projections pass a function of its queries, keys and values as "
+    "mine, and what its projections give as query, key and value; or compare the whole "
+    "layer by relpos.compare(reference, layer, x, weights=...)"
+)
 #: Other layouts of the heads, in words.
 LAYOUTS = {
     "heads_last": "its heads after the positions; ",
@@ -53,25 +61,28 @@ class Diagnosis(NamedTuple):
         Short names of at most two differences, after the layout of the heads where that
         is another; empty if `kind` is 'same', 'unknown' or 'cannot tell'.
     error : float
-        The largest difference that remains, over the largest entry.
-    closest : tuple of str
-        `differences`, or where nothing fits the names of the nearest ones; empty if the
-        formula itself is nearest.
+        The largest difference that remains, over the largest entry; that of the formula
+        itself if `closest` is None.
+    closest : tuple of str, or None
+        `differences`, or where nothing fits the names of the nearest ones. None if
+        their error is more than a tenth of the formula's own: then they say nothing.
     """
 
     verdict: str
     kind: str
     differences: tuple[str, ...]
     error: float
-    closest: tuple[str, ...]
+    closest: tuple[str, ...] | None
 
     def _rows(self) -> list[list[str]]:
+        closest = ", ".join(self.closest or ())
+        nothing = "none" if self.closest is None else "the formula itself"
         return [
             ["verdict", self.verdict],
             ["kind", self.kind],
             ["differences", ", ".join(self.differences) or "none"],
             ["error", f"{self.error:.2g}"],
-            ["closest", ", ".join(self.closest) or "the formula itself"],
+            ["closest", closest or nothing],
         ]
 
     def __repr__(self) -> str:
@@ -81,6 +92,24 @@ class Diagnosis(NamedTuple):
         return html_table(["Diagnosis", ""], self._rows())
 
 
+def _tells_of_layers(function: Callable[P, Diagnosis]) -> Callable[P, Diagnosis]:
+    """Let a call without keys, as of a layer and its input, say what is wanted."""
+
+    @wraps(function)
+    def call(*args: P.args, **keywords: P.kwargs) -> Diagnosis:
+        names = ("mine", "query", "key")
+        given = {*names[: len(args)], *keywords}
+        if "key" not in given and given >= {"mine", "query"}:
+            raise TypeError(
+                "key: got no argument; expected the keys of attention, (..., Hk, Lk, "
+                f"D). {LAYERS}"
+            )
+        return function(*args, **keywords)
+
+    return call
+
+
+@_tells_of_layers
 @hinted
 @silenced()  # the verdict says it
 def diagnose(
@@ -120,9 +149,10 @@ def diagnose(
         "transformer_xl_attention", or "rotary"; None means `attention`.
     **keywords
         The arguments of that function, by name: tables, masks, `is_causal` and so on.
-        "rotary" takes those of `attention` and of `apply_rotary` but `angles`, which
-        rotates queries and keys; `positions` are those of the keys. "fire_attention"
-        takes FIRE's parameters.
+        "rotary" takes those of `attention` and of `apply_rotary`, which rotates queries
+        and keys; `positions` (..., Lk) or `angles` (..., Lk, rotary_dim / 2) are those
+        of the keys, with the queries from key `query_offset` on. "fire_attention" takes
+        FIRE's parameters.
 
     Returns
     -------
@@ -146,11 +176,15 @@ def diagnose(
 
     {mistakes}
 
-    Where several fit, the verdict has the simplest, a convention before a mistake, and
-    says that the inputs cannot tell. The search runs in NumPy in float64 and takes one
-    to two seconds at 2 heads of 12 positions. A floating mask of zeros and ones is told
-    even where the results agree, because it is added to the scores and hides nothing.
-    Dropout is not supported.
+    Where several fit, the verdict has the simplest, a term that is left out first, then
+    a convention before a mistake, and says that the inputs cannot tell. The search runs
+    in NumPy in float64 and takes one to two seconds at 2 heads of 12 positions. A
+    floating mask of zeros and ones is told even where the results agree, because it is
+    added to the scores and hides nothing. Dropout is not supported.
+
+    A layer has projections before attention, and one after it, which are compared by
+    `compare`, or are left out here: `mine` is then a function of queries, keys and
+    values, and the inputs are what the layer's projections give.
 
     In float32 and float64 the roundings of sums are allowed. The coarsest dtype of
     `mine`, its parameters, the inputs and the tables may be bfloat16 or float16: then a
@@ -199,13 +233,16 @@ def diagnose(
     mask = keywords.get("attn_mask")
     note = None if mask is None else added_mask("attn_mask", mask)
     found = []
-    views = ((x, _laid_out(results, x)) for x in _views(start, results))
+    views = ((x, _laid_out(mine, results, x)) for x in _views(start, results))
     for attempt, layout, array in ((x, *read) for x, every in views for read in every):
         found.append((layout, search(array, attempt, roundings)))
         if found[-1][1].kind == "same":
             break  # there is nothing simpler
     layout, finding = min(found, key=lambda pair: _rank(pair[1]))
-    return _diagnosis(scheme, layout, finding, coarse, note)
+    is_near = finding.is_near(min(x.own.error for _, x in found))
+    if not is_near:  # no layout is more likely than the first
+        layout, finding = found[0]
+    return _diagnosis(scheme, layout, finding, is_near, coarse, note)
 
 
 def _names(kind: str) -> str:
@@ -243,7 +280,7 @@ def _views(start: Attempt, results: Array) -> Iterator[Attempt]:
     yield start
 
 
-def _laid_out(results: Array, attempt: Attempt) -> list[tuple[str, Array]]:
+def _laid_out(mine: Any, results: Array, attempt: Attempt) -> list[tuple[str, Array]]:
     """Return the results with the heads first, for each layout that fits."""
     shape, is_output = evaluate(attempt).result.shape, attempt.view == "outputs"
     count, heads = len(shape), shape[-3]
@@ -264,8 +301,10 @@ def _laid_out(results: Array, attempt: Attempt) -> list[tuple[str, Array]]:
         if array.shape == shape:
             found.append((layout, array))
     if not found:
+        is_layer = is_module(mine) or hasattr(mine, "named_parameters")
         raise ValueError(
             f"mine: got shape {results.shape}; expected {attempt.view} of shape {shape}"
+            f"{f'. {LAYERS}' if is_layer else ''}"
         )
     return found
 
@@ -278,16 +317,22 @@ def _rank(finding: Finding) -> tuple[int, int, float]:
 
 
 def _diagnosis(
-    scheme: str | None, layout: str, finding: Finding, coarse: bool, note: str | None
+    scheme: str | None,
+    layout: str,
+    finding: Finding,
+    is_near: bool,
+    coarse: bool,
+    note: str | None,
 ) -> Diagnosis:
     """Report a finding, with the layout of the heads among the differences."""
-    kind, closest = finding.kind, finding.closest
+    kind, closest = finding.kind, finding.closest if is_near else finding.own
     names = (*((layout,) if layout else ()), *closest.names)
     if layout and kind == "same":
         kind = "convention"
     named = (scheme or "attention").removeprefix("relpos.")
     called = f"relpos.{scheme_called(named).name}"
-    verdict = LAYOUTS.get(layout, "") + finding.sentence(called, coarse)
+    verdict = LAYOUTS.get(layout, "") + finding.sentence(called, coarse, is_near)
     verdict += f"; {note}" if note else ""
     differences = names if finding.verdict == "same" else ()
-    return Diagnosis(verdict, kind, differences, closest.error, names)
+    shown = names if is_near else None
+    return Diagnosis(verdict, kind, differences, closest.error, shown)

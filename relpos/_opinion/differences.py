@@ -28,6 +28,7 @@ from relpos._opinion import (
     softmaxes,
     solved,
     tables,
+    unseen,
     visibility,
 )
 from relpos._opinion.attempt import (
@@ -39,6 +40,8 @@ from relpos._opinion.attempt import (
     Attempt,
     Change,
     Changes,
+    made,
+    worded,
 )
 
 # ---- the table -----------------------------------------------------------------------
@@ -54,13 +57,12 @@ class Difference(NamedTuple):
     views: tuple[str, ...]  # the results in which it is of this kind
     alone: bool = False  # or with a convention, and with no other mistake
     single: bool = False  # with no convention either
+    further: tuple[Changes, ...] = ()  # forms that are tried alone
 
     def attempts(self, attempt: Attempt) -> Iterator[Attempt]:
         """Yield the attempt with each form of the difference that it can have."""
         for form in self.forms if attempt.view in self.views else ():
-            found = form(attempt)
-            several = [found] if isinstance(found, Attempt) else found or ()
-            yield from filter(None, several)
+            yield from made(form, attempt)
 
 
 Row = tuple[str, tuple[Change | Changes, ...], tuple[str, ...], bool, bool]
@@ -165,7 +167,13 @@ CONVENTIONS: dict[str, Row] = {
     "columns_exchanged": everywhere(
         "the table's columns in the other layout of sinusoids, interleaved or "
         "concatenated",
-        *map(tables.other_columns, ((2, -1), (-1, 2))),
+        *(
+            worded(f"the table's columns taken for {words}", tables.other_columns(x))
+            for words, x in (
+                ("concatenated sinusoids, where they are interleaved", (2, -1)),
+                ("interleaved sinusoids, where they are concatenated", (-1, 2)),
+            )
+        ),
     ),
     "values_share_table": in_outputs(
         "the table of the keys for the values too", tables.taken(rel_value="rel_key")
@@ -261,8 +269,7 @@ MISTAKES: dict[str, Row] = {
     **{name: alone(*row) for name, row in biases.ROWS.items()},
     # rows
     "off_by_one": everywhere(
-        "the row before or after the right one for each pair, as by a shift (skew) "
-        "that is padded on the other side",
+        "the row before or after the right one for each pair",
         tables.off_by_one,
     ),
     "shift_in_encoder": everywhere(
@@ -326,8 +333,8 @@ MISTAKES: dict[str, Row] = {
     ),
     "u_is_v": everywhere(
         "one of u and v in both places",
-        tables.taken(pos_bias_v="pos_bias_u"),
-        tables.taken(pos_bias_u="pos_bias_v"),
+        worded("u in the place of v too", tables.taken(pos_bias_v="pos_bias_u")),
+        worded("v in the place of u too", tables.taken(pos_bias_u="pos_bias_v")),
     ),
     "u_v_unscaled": everywhere(
         "u and v outside the scale", operands.rescaled(("pos_bias_u", "pos_bias_v"), -1)
@@ -386,7 +393,11 @@ MISTAKES: dict[str, Row] = {
     "softmax_twice": alone_in_weights(
         "the softmax twice: the weights have a second one",
         lambda x: replace(x, again="all"),
-        operands.where(visibility.hides, again="visible"),
+        operands.where(
+            visibility.hides,
+            again="visible",
+            detail="the softmax twice: a second one of the visible weights",
+        ),
     ),
     "no_softmax": alone_in_weights(
         "the softmax left out, or replaced by another function",
@@ -488,6 +499,9 @@ MISTAKES: dict[str, Row] = {
         "a finite score where the mask hides, which a softmax sees",
         *map(softmaxes.finite, ("filled", "lowered")),
     ),
+    "hidden_weight": alone_in_weights(
+        "a number as the weight of what the mask hides", softmaxes.filled_late
+    ),
     # operands
     "operands_exchanged": alone(
         "queries, keys or values exchanged, or used for one another",
@@ -549,8 +563,8 @@ MISTAKES: dict[str, Row] = {
     # rotary
     "rotary_one_side": everywhere(
         "queries or keys rotated, not both",
-        rotations.rotating("query"),
-        rotations.rotating("key"),
+        worded("the queries alone rotated: rotate both", rotations.rotating("query")),
+        worded("the keys alone rotated: rotate both", rotations.rotating("key")),
     ),
     "rotary_values": in_outputs(
         "values rotated too", rotations.rotating("query", "key", "value")
@@ -566,8 +580,15 @@ MISTAKES: dict[str, Row] = {
     ),
     "rotary_exponent": everywhere(
         "frequencies whose exponents count over another width",
-        rotations.exponents(lambda c: (c,), lambda x: (x.width,)),
-        rotations.exponents(lambda c: (2 * c,), lambda x: (x.dim,)),
+        worded(
+            "frequencies of base^(-c / width), not of base^(-2 c / width)",
+            rotations.exponents(lambda c: (c,), lambda x: (x.width,)),
+        ),
+        worded(
+            "frequencies whose exponents count over the width of the head, not over "
+            "the columns that are rotated",
+            rotations.exponents(lambda c: (2 * c,), lambda x: (x.dim,)),
+        ),
     ),
     "rotary_base": everywhere(
         "the base of another model: 10,000, 500,000 or 1,000,000",
@@ -576,6 +597,7 @@ MISTAKES: dict[str, Row] = {
     "rotary_unscaled": everywhere(
         "the frequencies of the base, not those that are given",
         rotations.by_plan(rotations.of_base),
+        rotations.on_a_line,
     ),
     "no_magnitude": everywhere(
         "the magnitude left out", rotations.by_plan(rotations.magnitudes(0.0))
@@ -592,12 +614,12 @@ MISTAKES: dict[str, Row] = {
         for name, row in rows.items()
     },
     **{name: single(*row) for name, row in shifts.ROWS.items()},
-    "shift_padding": alone(
-        "the shift (skew) with its column of padding, or the row that it drops, on "
-        "the other side: pad in front of the first column and drop the first row",
-        shifts.other_skews,
-        shifts.transposed_skews,
+    "rows_reversed": alone(
+        "the rows that this length needs in reverse order, within a table that has "
+        "more: the row of a distance then depends on the length",
+        tables.reversed_within,
     ),
+    **{name: alone(*row) for name, row in shifts.SHIFTS.items()},
     "shift_padded_by_row": single(
         "the shift (skew) with a row of padding, and a column dropped: pad in front of "
         "the first column and drop the first row",
@@ -613,13 +635,22 @@ MISTAKES: dict[str, Row] = {
     },
     "one_side_is_0": single(
         "the row of distance 0 for all later or for all earlier keys",
-        tables.by_position(lambda r: np.minimum(r, 0)),
-        tables.by_position(lambda r: np.maximum(r, 0)),
+        worded(
+            "the row of distance 0 for all later keys",
+            tables.by_position(lambda r: np.minimum(r, 0)),
+        ),
+        worded(
+            "the row of distance 0 for all earlier keys",
+            tables.by_position(lambda r: np.maximum(r, 0)),
+        ),
     ),
     "clip_one_side_early": single(
         "distances of earlier or of later keys alone clipped at k - 1",
-        tables.clipped_early("earlier"),
-        tables.clipped_early("later"),
+        *(
+            worded(f"distances of {x} keys alone clipped at k - 1", form)
+            for x in ("earlier", "later")
+            for form in [tables.clipped_early(x)]
+        ),
     ),
     "rows_by_other_rule": single(
         "the rows of a table by another rule than key minus query", tables.other_rows
@@ -644,12 +675,20 @@ MISTAKES: dict[str, Row] = {
         operands.where(
             lambda x: tables.tables_of(x) and x.get("scale") not in (0, 1),
             powers={"content": -1, "pos_bias_u": -1},
+            detail="the content outside the scale: scale it once, as the other terms",
         ),
-        operands.rescaled(("rel_key", "pos_bias_v", "rel_query"), 1),
+        worded(
+            "the position terms scaled twice: scale them once, as the content",
+            operands.rescaled(("rel_key", "pos_bias_v", "rel_query"), 1),
+        ),
     ),
     "table_twice": alone(
         "a position term, a bias or the numbers of a mask twice, or their half",
-        *map(tables.multiplied, (2.0, 0.5)),
+        *(
+            worded(f"the position terms, biases and numbers of a mask {words}", form)
+            for words, factor in (("twice", 2.0), ("times 1/2", 0.5))
+            for form in [tables.multiplied(factor)]
+        ),
     ),
     "table_heads": alone(
         "the heads of a table mixed up: in another order, one for all, or its heads "
@@ -659,8 +698,13 @@ MISTAKES: dict[str, Row] = {
     ),
     "tables_exchanged": alone(
         "the table of the queries exchanged with that of the keys or of the values",
-        tables.taken(rel_query="rel_key", rel_key="rel_query"),
-        tables.taken(rel_query="rel_value", rel_value="rel_query"),
+        *(
+            worded(
+                f"the table of the queries exchanged with that of the {words}",
+                tables.taken(rel_query=other, **{other: "rel_query"}),
+            )
+            for words, other in (("keys", "rel_key"), ("values", "rel_value"))
+        ),
     ),
     # numbers that follow from the results
     "weights_multiplied": single_in_weights(
@@ -688,8 +732,25 @@ MISTAKES: dict[str, Row] = {
     "rotary_some": single("other frequencies of some pairs", rotations.any_frequencies),
 }
 
+#: Forms of mistakes that are tried after all others, alone.
+FURTHER: dict[str, tuple[Changes, ...]] = {
+    "masked_after_softmax": (
+        unseen.with_later(
+            operands.where(visibility.hides, hiding="after"),
+            MISTAKES["masked_after_softmax"][0],
+        ),
+    ),
+    **{
+        f"no_{name}": (unseen.with_later(visibility.ignored(name), f"{words} ignored"),)
+        for name, words in HIDING.items()
+    },
+    "hidden_is_finite": (unseen.with_later(softmaxes.finite("lowered")),),
+    "hidden_weight": (unseen.with_later(softmaxes.filled_late),),
+    "mask_added": (unseen.with_later(visibility.numbers_added),),
+}
+
 DIFFERENCES = tuple(
-    Difference(name, kind, *row)
+    Difference(name, kind, *row, further=FURTHER.get(name, ()))
     for kind, rows in (("convention", CONVENTIONS), ("mistake", MISTAKES))
     for name, row in rows.items()
 )

@@ -68,6 +68,19 @@ def left_out(attempt: Attempt) -> Attempt | None:
     return made.with_keywords(attn_mask=kept if kept.any() else None)
 
 
+def of_past(attempt: Attempt) -> Attempt | None:
+    """Give later keys the bias of distance 0."""
+    if attempt.fire is None or attempt.offset.ndim:
+        return None
+    p, own_bias = attempt.fire
+    far = np.maximum(attempt.offset + np.arange(attempt.lengths[0])[:, None], 0)
+    far = np.maximum(far, abs(p.threshold))
+    c, d = abs(p.c), np.maximum(-relative_to(attempt), 0)
+    bias = _bias(np.log(c * d + 1.0) / (np.log(c * far + 1.0) + p.eps), p)
+    mask = attempt.get("attn_mask") - own_bias + bias
+    return attempt.with_keywords(attn_mask=mask)
+
+
 @quiet
 def other_rules(attempt: Attempt) -> list[Attempt]:
     if attempt.fire is None or attempt.offset.ndim:

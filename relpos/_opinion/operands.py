@@ -162,8 +162,13 @@ def heads_tiled(attempt: Attempt) -> Attempt | None:
 def u_v_added(attempt: Attempt) -> Iterator[Attempt]:
     u, v = attempt.get("pos_bias_u"), attempt.get("pos_bias_v")
     if u is not None and v is not None:
-        for of_u, of_v in ((u + v, None), (None, u + v), (u + v, u + v)):
-            yield attempt.with_keywords(pos_bias_u=of_u, pos_bias_v=of_v)
+        for words, of_u, of_v in (
+            ("the content term", u + v, None),
+            ("the position term", None, u + v),
+            ("both terms", u + v, u + v),
+        ):
+            detail = f"u and v added to the same queries, those of {words}"
+            yield attempt.told(detail, pos_bias_u=of_u, pos_bias_v=of_v)
 
 
 # ---- queries, keys and values used for one another -----------------------------------

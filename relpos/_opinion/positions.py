@@ -55,7 +55,7 @@ WHOSE = {
 
 def moved(attempt: Attempt, query: Array, key: Array) -> Attempt | None:
     """Use other positions, where they change any distance."""
-    if (rotary := attempt.rotary) is None:
+    if (rotary := attempt.rotary) is None or rotary.of_angles:
         return None
     own = rotary.key_positions[..., None, :] - rotary.query_positions[..., :, None]
     new = key[..., None, :] - query[..., :, None]
@@ -75,7 +75,7 @@ def placed(
 ) -> Attempt | None:
     """Move the queries, the cached keys and the new keys, by a rule for each."""
     split, rotary = attempt.cached, attempt.rotary
-    if rotary is None or (of_cached is not of_new and not split):
+    if rotary is None or rotary.of_angles or (of_cached is not of_new and not split):
         return None
     key = rotary.key_positions
     if of_cached is of_new:
@@ -91,19 +91,25 @@ def by_rule(whose: str, rule: Rule) -> Change:
     return placed(*(rule if own else np.asarray for own in WHOSE[whose][1]))
 
 
+#: Words, or "" for those of the row, and positions of queries and keys.
+Both = tuple[str, Array, Array]
+
+
 @variant
 def changes(
-    attempt: Attempt, rule: Callable[[Array, Array], Iterator[tuple[Array, Array]]]
+    attempt: Attempt, rule: Callable[[Array, Array], Iterator[Both]]
 ) -> Iterator[Attempt | None]:
     """Use the positions of queries and keys that a rule yields."""
-    if (rotary := attempt.rotary) is not None:
-        for both in rule(rotary.query_positions, rotary.key_positions):
-            yield moved(attempt, *both)
+    rotary = attempt.rotary
+    if rotary is not None and not rotary.of_angles:
+        for words, query, key in rule(rotary.query_positions, rotary.key_positions):
+            found = moved(attempt, query, key)
+            yield found and replace(found, detail=words)
 
 
 @changes
-def keys_from_query_0(query: Array, key: Array) -> Iterator[tuple[Array, Array]]:
-    yield query, query[..., :1] + np.arange(key.shape[-1])
+def keys_from_query_0(query: Array, key: Array) -> Iterator[Both]:
+    yield "", query, query[..., :1] + np.arange(key.shape[-1])
 
 
 def some(count: int) -> list[int]:
@@ -112,41 +118,63 @@ def some(count: int) -> list[int]:
     return [*map(int, dict.fromkeys(np.rint(chosen)))]
 
 
-def restarted(query: Array, key: Array) -> Iterator[tuple[Array, Array]]:
+def restarted(query: Array, key: Array) -> Iterator[Both]:
     begin = key[..., :1]
     for first in some(key.shape[-1]):
         for again in (0, 1):
             late = key >= begin + first
             own = np.where(late, key - first - begin + again, key)
-            yield query, own
+            yield "", query, own
             late = query >= begin + first
-            yield np.where(late, query - first - begin + again, query), own
+            yield "", np.where(late, query - first - begin + again, query), own
 
 
-def joined(query: Array, key: Array) -> Iterator[tuple[Array, Array]]:
+def joined(query: Array, key: Array) -> Iterator[Both]:
     for first in some(key.shape[-1]):
         again = key - np.where(key >= key[..., :1] + first, first, 0)
-        yield query, np.where(key < query[..., :1], again, key)
+        yield "", query, np.where(key < query[..., :1], again, key)
 
 
-def ended(query: Array, key: Array) -> Iterator[tuple[Array, Array]]:
+#: Rules of positions from some length on, in words to follow "positions".
+_ENDS: dict[str, tuple[Callable[[Array, int], Array], int]] = {
+    "that begin again at 0 from {} on": (np.mod, 0),
+    "that stay at {} from there on": (np.minimum, 1),
+    "divided by {} and rounded down": (np.floor_divide, 0),
+}
+
+
+def ended(query: Array, key: Array) -> Iterator[Both]:
     for length in some(int(max(query.max(initial=0), key.max(initial=0))) + 1):
-        for rule in (np.mod, np.minimum, np.floor_divide):
-            last = length if rule is not np.minimum else length - 1
-            found = [rule(x, last) for x in (query, key)]
-            yield query, found[1]
-            yield found[0], found[1]
+        for words, (rule, less) in _ENDS.items():
+            detail = f"positions {words.format(length - less)}"
+            found = [rule(x, length - less) for x in (query, key)]
+            yield f"{detail}, of the keys alone", query, found[1]
+            yield detail, *found
 
 
-def stretched(query: Array, key: Array) -> Iterator[tuple[Array, Array]]:
+def stretched(query: Array, key: Array) -> Iterator[Both]:
     keys, turn = key.shape[-1], 2.0 * np.pi
     lengths = [1 / keys, 1 / max(keys - 1, 1), turn / keys]
     angles = (turn, turn / 2, turn / 360, 360 / turn)
     for factor in (2, 0.5, 4, 0.25, 8, 0.125, 16, 0.0625, *lengths, *angles):
-        yield query * factor, key * factor
+        words = f"positions multiplied by {factor:.4g}"
+        yield words, query * factor, key * factor
     for factor in (2, 0.5, 4, 0.25, 8, 0.125):
-        yield query * factor, key
-        yield query, key * factor
+        words = f"positions of the {{}} alone multiplied by {factor:.4g}"
+        yield words.format("queries"), query * factor, key
+        yield words.format("keys"), query, key * factor
+
+
+def padding_counted(query: Array, key: Array) -> Iterator[Both]:
+    """Count positions along the axis, as if no key were padding."""
+    queries, keys = query.shape[-1], key.shape[-1]
+    along = np.arange(keys) + key[..., -1:] * 0.0
+    new, old = along[..., keys - queries :], keys - queries
+    words = "rotated by their index, which counts the padding before them"
+    advice = "continue the positions of the cached keys"
+    yield f"new queries {words}: {advice}", new, key
+    detail = f"new queries and keys {words}: {advice}"
+    yield detail, new, np.concatenate([key[..., :old], new], axis=-1)
 
 
 @variant
@@ -154,7 +182,10 @@ def moved_by(attempt: Attempt, whose: str) -> Iterator[Attempt | None]:
     """Add each number to the positions of some."""
     steps = some(attempt.lengths[1] + 2) if attempt.rotary else ()
     for step, sign in product(steps, (1, -1)):
-        yield by_rule(whose, partial(np.add, sign * step))(attempt)
+        found = by_rule(whose, partial(np.add, sign * step))(attempt)
+        side = "later" if sign > 0 else "earlier"
+        words = f"{WHOSE[whose][0]} rotated {step} positions {side} than the others"
+        yield found and replace(found, detail=f"{words}, as by another offset")
 
 
 def of_heads(attempt: Attempt) -> Attempt | None:
@@ -206,6 +237,11 @@ ROWS = {
         )
         for whose in ("queries", "new", "new_keys")
     },
+    "rotary_padding_counted": (
+        "new queries, or new queries and keys, rotated by their index, which counts "
+        "the padding before them: continue the positions of the cached keys",
+        changes(padding_counted),
+    ),
     "rotary_of_heads": (
         "queries and keys rotated by the number of their head, along the axis of heads",
         of_heads,

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import combinations, product
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from relpos._checks import Array, quiet
-from relpos._opinion.attempt import HIDDEN, Attempt, Changes, evaluate, variant
+from relpos._opinion.attempt import HIDDEN, Attempt, Changes, Rotary, evaluate, variant
 from relpos._opinion.rounding import stored
 from relpos._opinion.solved import one_number
 
@@ -45,8 +45,13 @@ in_16_bits: dict[str, Callable[[Array], Array]] = {
     "bfloat16": lambda x: stored(x, 2.0**-8),
     "float16": lambda x: x.astype(np.float16).astype(np.float64),
 }
-#: Numbers of a rotation in the order in which they are computed.
-STAGES = ("frequency", "position", "angle", "cosine")
+#: Numbers of a rotation in the order in which they are computed, in words.
+STAGES = {
+    "frequency": "frequencies",
+    "position": "positions",
+    "angle": "angles",
+    "cosine": "cosines and sines",
+}
 
 
 class Plan(NamedTuple):
@@ -60,6 +65,8 @@ class Plan(NamedTuple):
     dtype: str = "bfloat16"
     rounded: tuple[str, ...] = ()  # the stages that are stored in this dtype
     taken: Callable[[Array, Array], tuple[Array, Array]] = lambda cos, sin: (cos, sin)
+    of_angles: bool = False  # which are given; the frequencies are factors of them
+    words: str = ""  # for the change, in place of those of its row
 
 
 @quiet
@@ -71,7 +78,8 @@ def rotate(x: Array, positions: Array, plan: Plan) -> Array:
 
     inv_freq = np.broadcast_to(plan.inv_freq, plan.columns.shape)
     at = kept("position", np.asarray(positions, np.float64))
-    angles = kept("angle", at[..., None, None] * kept("frequency", inv_freq))
+    at = at[..., None, :] if plan.of_angles else at[..., None, None]
+    angles = kept("angle", at * kept("frequency", inv_freq))
     cos, sin = plan.taken(*(kept("cosine", f(angles)) for f in (np.cos, np.sin)))
     (first, second), out = plan.columns, x.copy()
     a, b = x[..., first], x[..., second]
@@ -108,12 +116,14 @@ class Sizes(NamedTuple):
         return self.powers(np.arange(0, self.width, 2) / self.width)
 
 
-def _plan(attempt: Attempt, options: Mapping[str, Any]) -> tuple[Plan, Sizes]:
-    """Return the right plan of an attempt with these options, and its sizes."""
+def _plan(attempt: Attempt, rotary: Rotary) -> tuple[Plan, Sizes]:
+    """Return the right plan of an attempt that rotates so, and its sizes."""
+    options = rotary.options
     heads, dim = (attempt.get("query").shape[axis] for axis in (-3, -1))
     width, interleaved = options.get("rotary_dim") or dim, options.get("interleaved")
     sign = -1.0 if options.get("inverse") else 1.0
     magnitude, inv_freq = (options.get(name) for name in ("magnitude", "inv_freq"))
+    inv_freq = np.ones(width // 2) if rotary.of_angles else inv_freq
     base, free = options.get("base", 10000.0), inv_freq is None
     sizes = Sizes(dim, width, heads, base, bool(interleaved), free)
     plan = Plan(
@@ -121,6 +131,7 @@ def _plan(attempt: Attempt, options: Mapping[str, Any]) -> tuple[Plan, Sizes]:
         sizes.usual if inv_freq is None else np.asarray(inv_freq, np.float64),
         1.0 if magnitude is None else magnitude,
         (-sign, sign),
+        of_angles=rotary.of_angles,
     )
     return plan, sizes
 
@@ -132,7 +143,7 @@ def _fits(plan: Plan) -> bool:
 
 def _same(plan: Plan, other: Plan) -> bool:
     """Return True if two plans rotate alike."""
-    if plan[3:] != other[3:] or not np.array_equal(plan.columns, other.columns):
+    if plan[3:-1] != other[3:-1] or not np.array_equal(plan.columns, other.columns):
         return False
     gap = np.abs(plan.inv_freq - other.inv_freq) > 1e-12 * np.abs(plan.inv_freq)
     return not gap.any() and bool(np.all(plan.magnitude == other.magnitude))
@@ -153,7 +164,7 @@ Rule = Callable[[Plan, Sizes], Iterable[Plan]]
 
 def of_plan(rule: Callable[[Attempt, Plan, Sizes], Iterable[Attempt]]) -> Changes:
     """Make changes of attempts that rotate, from a rule of their plan and sizes."""
-    return lambda x: rule(x, *_plan(x, x.rotary.options)) if x.rotary else ()
+    return lambda x: rule(x, *_plan(x, x.rotary)) if x.rotary else ()
 
 
 def by_plan(rule: Rule, one_side: bool = False) -> Changes:
@@ -162,10 +173,17 @@ def by_plan(rule: Rule, one_side: bool = False) -> Changes:
     @of_plan
     def changes(attempt: Attempt, right: Plan, sizes: Sizes) -> Iterator[Attempt]:
         for plan in rule(right, sizes):
-            if _fits(plan) and not _same(plan, right):
-                alone = ((plan, right), (right, plan))
-                for both in alone if one_side else ((plan, plan),):
-                    yield turned(attempt, *both)
+            if not _fits(plan) or _same(plan, right):
+                continue
+            sides = {", of queries and keys": (plan, plan)}
+            if one_side:
+                sides = {
+                    ", of the queries alone": (plan, right),
+                    ", of the keys alone": (right, plan),
+                }
+            for words, both in sides.items():
+                detail = f"{plan.words}{words if one_side else ''}"
+                yield replace(turned(attempt, *both), detail=plan.words and detail)
 
     return changes
 
@@ -181,7 +199,9 @@ def on_cached(rule: Rule) -> Changes:
         for plan in filter(_fits, rule(right, sizes)):
             old = turned(attempt, right, plan).get("key")
             parts = old[..., :split, :], new.get("key")[..., split:, :]
-            yield new.with_keywords(key=np.concatenate(parts, axis=-2))
+            words = f"cached keys alone with {plan.words}: rotate all keys alike"
+            detail = words if plan.words else ""
+            yield new.told(detail, key=np.concatenate(parts, axis=-2))
 
     return changes
 
@@ -191,7 +211,7 @@ def any_base(attempt: Attempt, plan: Plan, sizes: Sizes) -> Iterator[Attempt]:
     def made(base: float) -> Attempt:
         return turned(attempt, plan._replace(inv_freq=sizes._replace(base=base).usual))
 
-    if sizes.width > 2:
+    if sizes.width > 2 and not plan.of_angles:
         own = f"{sizes.base:.6g}" if sizes.free else "those that are given"
         around = np.linspace(np.log(50.0), np.log(2e8), 62)
         words = f"frequencies of the base {{:.6g}}, not {own}"
@@ -204,7 +224,8 @@ def any_factor(attempt: Attempt, plan: Plan, sizes: Sizes) -> Iterator[Attempt]:
         return turned(attempt, plan._replace(inv_freq=factor * plan.inv_freq))
 
     around = np.linspace(-4.0, 4.0, 81)
-    yield from one_number(attempt, made, around, "frequencies times {:.6g}", 1.0)
+    what = "angles" if plan.of_angles else "frequencies"
+    yield from one_number(attempt, made, around, f"{what} times {{:.6g}}", 1.0)
 
 
 @of_plan
@@ -224,7 +245,7 @@ def any_magnitude(attempt: Attempt, plan: Plan, sizes: Sizes) -> Iterator[Attemp
 def any_frequencies(attempt: Attempt, plan: Plan, sizes: Sizes) -> Iterator[Attempt]:
     """Find the frequencies that explain the results, by the Gauss-Newton method."""
     own, aim = np.array(plan.inv_freq), attempt.aim
-    if own.ndim > 1 or not own.size or aim is None:
+    if own.ndim > 1 or not own.size or aim is None or plan.of_angles:
         return
     shown = np.isfinite(aim) & (aim > HIDDEN)
     if not shown.any():
@@ -260,11 +281,26 @@ def any_frequencies(attempt: Attempt, plan: Plan, sizes: Sizes) -> Iterator[Atte
 
 def mixed_pairs(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
     width = plan.columns.size
-    grids = [pairs(width, x) for x in (sizes.interleaved, not sizes.interleaved)]
-    for grid, laid_out in (grids, grids[::-1]):
-        of_column = np.empty(width)
-        of_column[laid_out] = plan.inv_freq
-        yield plan._replace(columns=grid, inv_freq=of_column[grid])
+    names = {True: "neighbours", False: "halves"}
+    for interleaved in (sizes.interleaved, not sizes.interleaved) if width > 2 else ():
+        grid, laid_out = pairs(width, interleaved), pairs(width, not interleaved)
+        words = (
+            f"the angles laid out for {names[not interleaved]}, where "
+            f"{names[interleaved]} are rotated: repeat each for neighbours, or the "
+            "whole for halves"
+        )
+        taken = partial(_read_at, laid_out=laid_out, grid=grid)
+        yield plan._replace(columns=grid, taken=taken, words=words)
+
+
+def _read_at(*tables: Array, laid_out: Array, grid: Array) -> tuple[Array, Array]:
+    """Put cosines and sines of pairs where these lie, and read them at others."""
+    found = []
+    for table in tables:
+        of_columns = np.empty((*table.shape[:-2], laid_out.size))
+        of_columns[..., laid_out] = table
+        found.append(of_columns[..., grid])
+    return found[0], found[1]
 
 
 def own_angles(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
@@ -275,12 +311,22 @@ def own_angles(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
 
 
 def other_signs(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
-    for sign in (1.0, -1.0, 0.0):
-        yield plan._replace(signs=(sign, sign))
+    for sign, words in (
+        (1.0, "both sines added"),
+        (-1.0, "both sines subtracted"),
+        (0.0, "no sines"),
+    ):
+        detail = (
+            f"{words} in the rotation of a pair (a, b), which is a cos - b sin and "
+            "b cos + a sin"
+        )
+        yield plan._replace(signs=(sign, sign), words=detail)
 
 
 def mixed_table(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
     """Read a table of sines and cosines as if they were joined in another way."""
+
+    one, other = "that alternate", "one after the other"
 
     def misread(*parts: Array, order: int, alternate: bool) -> tuple[Array, Array]:
         table = np.stack(parts[::order], axis=-1 if alternate else -2)
@@ -290,20 +336,27 @@ def mixed_table(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
 
     for order, alternate in product((1, -1), (True, False)):
         taken = partial(misread, order=order, alternate=alternate)
-        yield plan._replace(taken=taken)
-    yield plan._replace(taken=lambda cos, sin: (sin, cos))
+        is_, read = (one, other) if alternate else (other, one)
+        names = "cosines and sines" if order > 0 else "sines and cosines"
+        words = f"a table of {names} {is_}, read as if they were {read}"
+        yield plan._replace(taken=taken, words=words)
+    words = "the sines and cosines of a table exchanged"
+    yield plan._replace(taken=lambda cos, sin: (sin, cos), words=words)
 
 
 def overwritten(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
-    yield plan._replace(overwritten=True)
+    words = "the first column of a pair overwritten before the second is computed of it"
+    yield plan._replace(overwritten=True, words=words)
 
 
 def inverse(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
-    yield plan._replace(signs=(plan.signs[1], plan.signs[0]))
+    words = "angles of the other sign"
+    yield plan._replace(signs=(plan.signs[1], plan.signs[0]), words=words)
 
 
 def exchanged_pairs(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
-    yield plan._replace(columns=pairs(sizes.width, not sizes.interleaved))
+    columns = pairs(sizes.width, not sizes.interleaved)
+    yield plan._replace(columns=columns, words="the other pairs of columns")
 
 
 # ---- frequencies ---------------------------------------------------------------------
@@ -325,11 +378,15 @@ def exponents(
 
 
 def reordered(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
-    yield plan._replace(inv_freq=plan.inv_freq[::-1])
-    if plan.inv_freq.all():
-        yield plan._replace(inv_freq=1.0 / plan.inv_freq)
-    for one in plan.inv_freq[:1], plan.inv_freq[-1:]:
-        yield plan._replace(inv_freq=one)
+    own = plan.inv_freq
+    orders = {"the frequencies in the reverse order": own[::-1]}
+    if own.all():
+        words = "the frequencies inverted: the minus of the exponent is missing"
+        orders[words] = 1.0 / own
+    orders["the frequency of the first pair for all"] = own[:1]
+    orders["the frequency of the last pair for all"] = own[-1:]
+    for words, inv_freq in orders.items():
+        yield plan._replace(inv_freq=inv_freq, words=words)
 
 
 def all_columns(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
@@ -341,12 +398,26 @@ def all_columns(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
 
 def other_base(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
     for base in (1e4, 5e5, 1e6) if sizes.free else ():
-        yield plan._replace(inv_freq=sizes._replace(base=base).usual)
+        words = f"the base of another model, {base:,.0f}"
+        yield plan._replace(inv_freq=sizes._replace(base=base).usual, words=words)
 
 
 def of_base(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
-    if not sizes.free:
-        yield plan._replace(inv_freq=sizes.usual)
+    if not sizes.free and not plan.of_angles:
+        words = "the frequencies of the base, not those that are given"
+        yield plan._replace(inv_freq=sizes.usual, words=words)
+
+
+def on_a_line(attempt: Attempt) -> Attempt | None:
+    """Rotate by positions from 0 on, where angles are given."""
+    rotary = attempt.rotary
+    if rotary is None or not rotary.of_angles or attempt.offset.ndim:
+        return None
+    lq, lk = attempt.lengths
+    at = np.arange(lq) + attempt.offset, np.arange(lk)
+    found = Rotary(rotary.options, *at, rotary.rotated)
+    words = "positions 0, 1, .. times the frequencies of the base, not the given angles"
+    return replace(attempt, rotary=found, detail=words)
 
 
 def in_bfloat16(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
@@ -359,7 +430,8 @@ def scaled_base(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
     powers = (1.0, sizes.width / (sizes.width - 2))
     for factor, power in product((2.0, 4.0, 8.0, 16.0, 32.0), powers):
         other = sizes._replace(base=sizes.base * factor**power)
-        yield plan._replace(inv_freq=other.usual)
+        words = f"frequencies of the base times {factor**power:.4g}"
+        yield plan._replace(inv_freq=other.usual, words=f"{words}, as for more text")
 
 
 def other_columns(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
@@ -375,12 +447,30 @@ def other_columns(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
             counts = 2 * np.arange(columns.shape[-1])
             found = [sizes.powers(counts / x) for x in {width, dim, sizes.width}]
             if not sizes.free:
-                found = [plan.inv_freq[:count]] if count <= len(plan.inv_freq) else []
+                given = len(plan.inv_freq)
+                fits = count == given or (count < given and not plan.of_angles)
+                found = [plan.inv_freq[:count]] if fits else []
+            words = (
+                f"other columns rotated than the first {sizes.width}: pairs "
+                f"({columns[0, 0]}, {columns[1, 0]}) to ({columns[0, -1]}, "
+                f"{columns[1, -1]})"
+            )
             for inv_freq in found if not np.array_equal(columns, plan.columns) else ():
-                yield plan._replace(columns=columns, inv_freq=inv_freq)
+                yield plan._replace(columns=columns, inv_freq=inv_freq, words=words)
 
 
 # ---- magnitude, precision, heads -----------------------------------------------------
+
+
+#: Powers of the magnitude in words.
+POWERS = {
+    0.0: "the magnitude left out",
+    2.0: "the magnitude twice (squared): multiply once",
+    3.0: "the magnitude to the power of 3: multiply once",
+    4.0: "the magnitude to the power of 4: multiply once",
+    0.5: "the root of the magnitude",
+    -1.0: "the magnitude inverted",
+}
 
 
 def magnitudes(*powers: float) -> Callable[[Plan, Sizes], Iterator[Plan]]:
@@ -390,7 +480,7 @@ def magnitudes(*powers: float) -> Callable[[Plan, Sizes], Iterator[Plan]]:
         magnitude = np.asarray(plan.magnitude)
         fits = (magnitude > 0).all() and not (magnitude == 1.0).all()
         for power in powers if fits else ():
-            yield plan._replace(magnitude=magnitude**power)
+            yield plan._replace(magnitude=magnitude**power, words=POWERS[power])
 
     return rule
 
@@ -399,9 +489,10 @@ def magnitude_of_one(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
     m = plan.magnitude
     if np.ndim(m) or m in (0.0, 1.0):
         return
-    for common, of_sines in ((m, 1.0 / m), (1.0, m)):
+    for name, common, of_sines in (("cosines", m, 1.0 / m), ("sines", 1.0, m)):
         signs = (plan.signs[0] * of_sines, plan.signs[1] * of_sines)
-        yield plan._replace(magnitude=common, signs=signs)
+        words = f"the magnitude on the {name} alone"
+        yield plan._replace(magnitude=common, signs=signs, words=words)
 
 
 @of_plan
@@ -425,7 +516,11 @@ def magnitude_of_all(attempt: Attempt, plan: Plan, sizes: Sizes) -> Iterator[Att
 def in_few_bits(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
     sets = [x for n in range(1, 5) for x in combinations(STAGES, n)]
     for dtype, rounded in product(in_16_bits, sets):
-        yield plan._replace(dtype=dtype, rounded=rounded)
+        words = (
+            f"{' and '.join(STAGES[stage] for stage in rounded)} in 16 bits ({dtype}): "
+            "compute the angles in float32"
+        )
+        yield plan._replace(dtype=dtype, rounded=rounded, words=words)
 
 
 @of_plan
@@ -433,6 +528,8 @@ def joined_heads(attempt: Attempt, plan: Plan, sizes: Sizes) -> Iterator[Attempt
     """Rotate before the heads are split: pairs and exponents of all columns."""
     rotary, heads, dim = attempt.rotary, sizes.heads, sizes.dim
     if heads == 1 or attempt.group > 1 or dim % 2 or np.ndim(plan.magnitude):
+        return
+    if plan.of_angles:
         return
     assert rotary is not None
     width = heads * dim

@@ -19,10 +19,17 @@ from relpos._opinion.rounding import CANNOT_TELL, DTYPES, Rounding, reach, store
 LARGEST = 0.05
 #: An attempt fits no more where another has an error so many times smaller.
 WORSE = 8.0
-ALONE = [row for row in DIFFERENCES if row.alone]
+FURTHER = [
+    row._replace(forms=row.further, alone=True, single=True)
+    for row in DIFFERENCES
+    if row.further
+]
+ALONE = [*(row for row in DIFFERENCES if row.alone), *FURTHER]
 PAIRED = [row for row in DIFFERENCES if not row.alone]
 _ORDER = {row.name: i for i, row in enumerate(DIFFERENCES)}
 _equal = partial(np.allclose, rtol=1e-12, atol=1e-12, equal_nan=True)
+#: The nearest attempt says nothing above this part of the formula's own error.
+NEAR = 0.1
 #: Differences that allow more: an attempt that fits does so with them too.
 ALLOWING = {
     *("hidden_differs", "constant_in_rows", "nothing_is_nan", "nothing_is_mean"),
@@ -81,6 +88,7 @@ class Finding(NamedTuple):
     """Result of a search: the closest attempt, and if rounding explains its error."""
 
     closest: Tried
+    own: Tried  # the formula itself
     rounding: Rounding  # of the dtype in which it fits
     verdict: str = "same"  # `CANNOT_TELL` or "differs" where nothing fits
     others: tuple[str, ...] = ()  # differences that give these results too
@@ -94,15 +102,30 @@ class Finding(NamedTuple):
             return "same"
         return "mistake" if self.closest.mistakes else "convention"
 
-    def sentence(self, called: str, coarse: bool) -> str:
+    def is_near(self, own: float) -> bool:
+        """Return True if the closest attempt says more than the formula itself.
+
+        `own` is the error of the formula, in whichever layout it is smallest.
+        """
+        if self.verdict == "same" or self.may_be_same:
+            return True
+        return self.closest.error <= NEAR * (own if math.isfinite(own) else 1.0)
+
+    @property
+    def may_be_same(self) -> bool:
+        """Return True if the formula itself may explain the results."""
+        return self.verdict == CANNOT_TELL and not self.closest.differences
+
+    def sentence(self, called: str, coarse: bool, is_near: bool) -> str:
         """Say what was found, what the inputs do not show, and the rounding."""
-        near = self.closest
-        closest = (
-            f"the closest is {called}{near.words}, with an error of "
-            f"{near.error:.2g} of the largest entry, at {list(near.at)}"
-        )
+        near = self.closest if is_near else self.own
+        error = f"{near.error:.2g} of the largest entry, at {list(near.at)}"
+        closest = f"the closest is {called}{near.words}, with an error of {error}"
+        if not is_near:
+            closest = f"the error of {called} itself is {error}"
         if self.verdict == CANNOT_TELL:
-            return f"{CANNOT_TELL}; {closest}, which rounded scores may explain"
+            may = ", which rounded scores may explain"
+            return f"{CANNOT_TELL}; {closest}{may if is_near else ''}"
         if self.verdict == "differs":
             return (
                 f"fits none of {len(DIFFERENCES)} known differences from {called}, nor "
@@ -133,7 +156,7 @@ def search(mine: Array, start: Attempt, roundings: list[Rounding]) -> Finding:
         fitting = _fitting([*plain, *singles], rounding)
         if same := [t for t in fitting if not t.differences]:
             others = _unseen(singles, fitting)
-            return Finding(same[0], rounding, others=others)
+            return Finding(same[0], plain[0], rounding, others=others)
         if not fitting:
             fitting = _fitting([*_in_parts(plain[0], singles, rounding)], rounding)
         if not fitting:
@@ -144,9 +167,9 @@ def search(mine: Array, start: Attempt, roundings: list[Rounding]) -> Finding:
             break  # the formula itself is almost as good
         if fitting:
             best = min(fitting, key=lambda t: t.preference)  # the first of these
-            return Finding(best, rounding, others=_others(best, fitting))
+            return Finding(best, plain[0], rounding, others=_others(best, fitting))
     closest = min(doubt or [*plain, *singles, *pairs], key=lambda t: t.error)
-    return Finding(closest, coarse, closest.verdict(coarse))
+    return Finding(closest, plain[0], coarse, closest.verdict(coarse))
 
 
 def _plain(start: Attempt, coarse: Rounding) -> Iterator[Tried]:

@@ -12,8 +12,10 @@ import numpy as np
 from relpos._checks import Array, quiet
 from relpos._opinion.arrays import zeros_and_ones
 from relpos._opinion.attempt import (
+    NORMAL,
     Attempt,
     Change,
+    evaluate,
     logits,
     rotated,
     summed,
@@ -211,6 +213,34 @@ def finite(attempt: Attempt, rule: str) -> Attempt | None:
         "leaves out -inf alone"
     )
     return replace(attempt, detail=detail, **{rule: score})  # type: ignore[arg-type]
+
+
+#: Weights to which the mask gives a number where it hides, in words.
+_FILLED = {
+    "after the softmax of what is visible": {},
+    "after the softmax of all keys": {"hiding": "after"},
+    "of scores without a softmax": {"normal": next(iter(NORMAL))},
+}
+
+
+@quiet
+def filled_late(attempt: Attempt) -> Iterator[Attempt]:
+    """Give what is hidden the weight that explains the results, which is linear."""
+    if attempt.aim is None or attempt.view == "scores" or not hides(attempt):
+        return
+    for words, fields in _FILLED.items():
+        made = replace(attempt, **fields)  # type: ignore[arg-type]
+        own = evaluate(made).result
+        one = evaluate(replace(made, hidden_weight=1.0)).result - own
+        if attempt.aim.shape != own.shape:
+            return
+        number = _rounded(float(((attempt.aim - own) * one).sum() / (one**2).sum()))
+        if np.isfinite(number) and abs(number) > 1e-9:
+            detail = (
+                f"a weight of {number:.3g} where the mask hides, {words}: hide the "
+                "scores, by -inf, before the softmax"
+            )
+            yield replace(made, hidden_weight=number, detail=detail)
 
 
 def _rounded(score: float) -> float:

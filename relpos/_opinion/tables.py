@@ -113,6 +113,19 @@ def negated(attempt: Attempt) -> Attempt | None:
     return found and found.with_keywords(min_relative_position=-last)
 
 
+def reversed_within(attempt: Attempt) -> Iterator[Attempt | None]:
+    """Reverse the rows of the call's relative positions, or of those up to 0 alone."""
+    reach, spans = relative_to(attempt), spans_of(attempt)
+    if not reach.size:
+        return
+    first = int(reach.min())
+    for last in sorted({0, int(reach.max())}):
+        inside = all(begin <= first for begin, _ in spans)
+        whole = any(2 * begin + rows - 1 == first + last for begin, rows in spans)
+        if inside and not whole:
+            yield by_position(partial(np.subtract, first + last))(attempt)
+
+
 def has_2n_rows(attempt: Attempt) -> bool:
     """Return True if each table has an even number of rows, and no middle row."""
     spans = spans_of(attempt)
@@ -160,7 +173,12 @@ def other_origin(attempt: Attempt) -> Iterator[Attempt | None]:
 def off_by_one(attempt: Attempt) -> Iterator[Attempt | None]:
     """Be off by one row, except where `other_origin` explains it."""
     for step, way in product((1, -1), () if has_2n_rows(attempt) else WAYS):
-        yield off_by(attempt, step, way)
+        words = (
+            f"the row {'after' if step > 0 else 'before'} the right one for each pair, "
+            "as by a shift (skew) that is padded on the other side"
+        )
+        if found := off_by(attempt, step, way):
+            yield replace(found, detail=words)
 
 
 @variant
@@ -183,7 +201,9 @@ def clipped_elsewhere(attempt: Attempt) -> Iterator[Attempt | None]:
     last = max((rows // 2 for _, rows in spans_of(attempt)), default=0)
     for most in range(1, min(last, 64)):
         clip = partial(np.clip, a_min=-most, a_max=most)
-        yield by_position(clip)(attempt)
+        if found := by_position(clip)(attempt):
+            words = f"distances clipped at {most}, not at {last}, the largest"
+            yield replace(found, detail=f"{words} of the table")
 
 
 def beyond_the_table(attempt: Attempt) -> Attempt | None:
@@ -323,9 +343,9 @@ def u_v_reshaped(attempt: Attempt) -> Iterator[Attempt]:
     given = attempt.given(("pos_bias_u", "pos_bias_v"))
     if given and all(x.ndim == 2 for x in given.values()):
         read = {name: x.reshape(x.shape[::-1]).T for name, x in given.items()}
-        yield attempt.with_keywords(**read)
+        yield attempt.told("u and v reshaped from (D, H), not transposed", **read)
         read = {name: x.T.reshape(x.shape) for name, x in given.items()}
-        yield attempt.with_keywords(**read)
+        yield attempt.told("u and v reshaped to (D, H), not transposed", **read)
 
 
 def heads_of_table(attempt: Attempt) -> Iterator[Attempt]:
@@ -335,11 +355,16 @@ def heads_of_table(attempt: Attempt) -> Iterator[Attempt]:
         if table.ndim < -axis or table.shape[axis] == 1:
             continue
         heads = np.arange(table.shape[axis])
-        orders = [heads[::-1], *(0 * heads + h for h in heads[:16])]
-        orders += [np.roll(heads, step) for step in heads[1:16]]
-        for order in orders:
-            yield attempt.with_keywords(**{name: np.take(table, order, axis=axis)})
+        orders = {"in reverse order": heads[::-1]}
+        orders |= {f"of head {h} for all": 0 * heads + h for h in heads[:16]}
+        orders |= {f"rolled by {n} heads": np.roll(heads, n) for n in heads[1:16]}
         flat = np.moveaxis(table, axis, axis + 1)
-        yield attempt.with_keywords(**{name: flat.reshape(table.shape)})
-        flat = table.reshape(flat.shape)
-        yield attempt.with_keywords(**{name: np.moveaxis(flat, axis + 1, axis)})
+        found = {x: np.take(table, order, axis=axis) for x, order in orders.items()}
+        found |= {
+            "reshaped from rows and heads, not transposed": flat.reshape(table.shape),
+            "reshaped to rows and heads, not transposed": (
+                np.moveaxis(table.reshape(flat.shape), axis + 1, axis)
+            ),
+        }
+        for words, other in found.items():
+            yield attempt.told(f"{name} {words}", **{name: other})

@@ -205,7 +205,10 @@ def offset_at(attempt: Attempt, end: bool) -> Attempt | None:
     if offset is None:
         return None
     if rotary is not None:  # causality stays as it is
-        positions = np.arange(attempt.lengths[0]) + offset
+        queries = attempt.lengths[0]
+        positions = np.arange(queries) + offset
+        if rotary.of_angles:
+            positions = rotary.key_positions[..., offset : offset + queries, :]
         return replace(attempt, rotary=rotary._replace(query_positions=positions))
     if tables_of(attempt) or attempt.get("is_causal") or attempt.get("window"):
         return attempt.with_keywords(query_offset=offset)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from relpos._checks import Array, kind_of
-from relpos._opinion.arrays import as_numpy, as_tensor, copied, is_module
+from relpos._opinion.arrays import as_numpy, as_tensor, copied, is_module, largest
 
 Gradients = dict[str, Array]
 
@@ -152,3 +152,35 @@ def unpaired(
         *([rest] if left else ()),
     ]
     return lone, "\n".join(lines)
+
+
+def other_numbers(reference: Any, mine: Any, limit: float) -> str | None:
+    """Return a note of parameters that have equal names and other numbers, if any."""
+    sides = [thing for thing in (reference, mine) if hasattr(thing, "named_parameters")]
+    if len(sides) < 2:
+        return None
+    theirs, own = (dict(_numbers_of(thing)) for thing in sides)
+    both = [n for n in theirs if n in own and theirs[n].shape == own[n].shape]
+    different = [n for n in both if _differ(theirs[n], own[n], limit)]
+    if not different:
+        return None
+    whole = theirs.keys() == own.keys()
+    wanted = "weights=reference.state_dict()" if whole else "weights="
+    return (
+        f"{_listed(different)}: parameters of equal names and other numbers, by which "
+        f"the results differ. Pass {wanted} to compare both with the same numbers"
+    )
+
+
+def _numbers_of(thing: Any) -> Iterator[tuple[str, Array]]:
+    """Yield the names and the numbers of parameters that have any."""
+    for name, parameter in thing.named_parameters():
+        if not hasattr(parameter, "materialize"):  # made by the first call
+            numbers = parameter if is_module(thing) else parameter.data
+            yield name, as_numpy(name, numbers)
+
+
+def _differ(theirs: Array, own: Array, limit: float) -> bool:
+    """Return True if numbers differ by more than their rounding."""
+    gap = np.abs(theirs.astype(np.float64) - own.astype(np.float64))
+    return bool((gap > limit * max(largest(theirs), largest(own))).any())

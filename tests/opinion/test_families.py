@@ -307,9 +307,9 @@ def ordered(of_key, of_value):
 
 
 SHIFTS = {
-    "the_last_columns_of_the_shift": ("shift_padding", two_sided, {"rel_key": KEYS}),
+    "the_last_columns_of_the_shift": ("shift_columns", two_sided, {"rel_key": KEYS}),
     "the_queries_shifted": (
-        "shift_padding",
+        "shift_of_queries",
         music(lambda x: relpos.rel_shift(x.swapaxes(-1, -2)).swapaxes(-1, -2)),
         MUSIC,
     ),
