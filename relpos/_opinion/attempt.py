@@ -313,10 +313,10 @@ def rotated(attempt: Attempt) -> Attempt:
         return attempt
     for name in x.keys() & {*rotary.rotated}:
         rows = rotary.query_positions if name == "query" else rotary.key_positions
-        given = {"angles" if rotary.of_angles else "positions": rows}
+        options = dict(rotary.options)
+        options["angles" if rotary.of_angles else "positions"] = rows
         x[name] = attempt.kept.by_contents(
-            (x[name], given, rotary.options),
-            partial(apply_rotary, x[name], **given, **rotary.options),
+            (x[name], options), partial(apply_rotary, x[name], **options)
         )
     return replace(attempt, keywords=x, rotary=None)
 
@@ -514,10 +514,6 @@ NORMAL: dict[str, Callable[[Array], Array]] = {
     "left out: the scores are divided by the number of keys": (
         lambda x: _shown(x) / x.shape[-1]
     ),
-    "left out: all visible keys have equal weights": (
-        lambda x: _visible(x) / _visible(x).sum(axis=-1, keepdims=True)
-    ),
-    "left out: the values of all visible keys are added": lambda x: _visible(x),
     "without exponentials: the scores are divided by their sum": (
         lambda x: _shown(x) / _shown(x).sum(axis=-1, keepdims=True)
     ),
@@ -542,10 +538,19 @@ NORMAL: dict[str, Callable[[Array], Array]] = {
 }
 
 
+#: Others, which do not depend on the scores.
+EQUAL: dict[str, Callable[[Array], Array]] = {
+    "left out: all visible keys have equal weights": (
+        lambda x: _visible(x) / _visible(x).sum(axis=-1, keepdims=True)
+    ),
+    "left out: the values of all visible keys are added": lambda x: _visible(x),
+}
+
+
 def normalized(attempt: Attempt, scores: Array) -> Array:
     """Return the softmax of scores over its axes, or what is in its place."""
     if attempt.normal != "softmax":
-        return NORMAL[attempt.normal](scores)
+        return {**NORMAL, **EQUAL}[attempt.normal](scores)
     if attempt.sink:
         return _with_other_sinks(attempt, scores)
     if attempt.by_parts is not None:

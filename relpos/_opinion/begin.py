@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -31,8 +32,9 @@ _WANTED = {
 _ROTARY = [
     name
     for name in inspect.signature(apply_rotary).parameters
-    if name not in ("x", "inverse", "out")
+    if name not in ("x", "angles", "inverse", "out")
 ]
+_ROTARY += ["angles"]  # the last to be suggested for another name
 #: Further arguments of these functions.
 _FURTHER = {"fire_attention": ("signed", "eps"), "apply_rotary": _ROTARY}
 #: Arguments of `attention` that do not change its scores, or change them at random.
@@ -124,13 +126,29 @@ def _take_rotary(x: dict[str, Any]) -> Rotary:
     options = {name: value for name, value in options.items() if value is not None}
     given = options.keys() & {"positions", "angles"}
     if given:
-        apply_rotary(x["key"], **options)  # it refuses what does not fit, and both
+        arrays = {name: as_numpy(name, options[name]) for name in given}
+        _check_positions(arrays.get("positions"), x["key"].shape[:-1])
+        apply_rotary(x["key"], **options)  # it refuses angles that do not fit, and both
         (name,) = given
-        rows = as_numpy(name, options.pop(name)).astype(np.float64)
-        rows = rows + options.pop("offset", 0)
+        del options[name]
+        rows = arrays[name].astype(np.float64) + options.pop("offset", 0)
         return _placed_among_keys(name, rows, x, offset)._replace(options=options)
     start, offset = options.pop("offset", 0), np.asarray(offset)[..., None, None]
     return Rotary(options, start + np.arange(lq) + offset, start + np.arange(lk))
+
+
+def _check_positions(positions: Array | None, wanted: tuple[int, ...]) -> None:
+    """Refuse positions that are not those of the keys."""
+    if positions is None:
+        return
+    with suppress(ValueError):
+        if np.broadcast_shapes(positions.shape, wanted) == wanted:
+            return
+    raise ValueError(
+        f"positions: got shape {positions.shape}; expected one that broadcasts to "
+        f"{wanted}, a position for each key, with the queries among them (those of "
+        "each batch item: positions[:, None])"
+    )
 
 
 def _placed_among_keys(

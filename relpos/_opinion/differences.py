@@ -33,6 +33,7 @@ from relpos._opinion import (
 )
 from relpos._opinion.attempt import (
     CAPS,
+    EQUAL,
     HIDING,
     NORMAL,
     SINK_COLUMNS,
@@ -403,6 +404,10 @@ MISTAKES: dict[str, Row] = {
         "the softmax left out, or replaced by another function",
         *softmaxes.others("normal", "the softmax", NORMAL),
     ),
+    "equal_weights": single_in_weights(
+        "the softmax left out: equal weights for all visible keys",
+        *softmaxes.others("normal", "the softmax", EQUAL),
+    ),
     "scaled_after_softmax": alone_in_weights(
         "the scale after the softmax", softmaxes.scaled_late
     ),
@@ -499,8 +504,9 @@ MISTAKES: dict[str, Row] = {
         "a finite score where the mask hides, which a softmax sees",
         *map(softmaxes.finite, ("filled", "lowered")),
     ),
-    "hidden_weight": alone_in_weights(
-        "a number as the weight of what the mask hides", softmaxes.filled_late
+    "hidden_weight": single_in_weights(
+        "a number as the weight of what the mask hides",
+        *map(softmaxes.filled_late, softmaxes.FILLED),
     ),
     # operands
     "operands_exchanged": alone(
@@ -745,7 +751,9 @@ FURTHER: dict[str, tuple[Changes, ...]] = {
         for name, words in HIDING.items()
     },
     "hidden_is_finite": (unseen.with_later(softmaxes.finite("lowered")),),
-    "hidden_weight": (unseen.with_later(softmaxes.filled_late),),
+    "hidden_weight": (
+        unseen.with_later(softmaxes.filled_late("after the softmax of all keys")),
+    ),
     "mask_added": (unseen.with_later(visibility.numbers_added),),
 }
 

@@ -147,9 +147,9 @@ def ended(query: Array, key: Array) -> Iterator[Both]:
     for length in some(int(max(query.max(initial=0), key.max(initial=0))) + 1):
         for words, (rule, less) in _ENDS.items():
             detail = f"positions {words.format(length - less)}"
-            found = [rule(x, length - less) for x in (query, key)]
-            yield f"{detail}, of the keys alone", query, found[1]
-            yield detail, *found
+            of_query, of_key = (rule(x, length - less) for x in (query, key))
+            yield f"{detail}, of the keys alone", query, of_key
+            yield detail, of_query, of_key
 
 
 def stretched(query: Array, key: Array) -> Iterator[Both]:

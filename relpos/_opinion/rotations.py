@@ -285,7 +285,7 @@ def mixed_pairs(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
     for interleaved in (sizes.interleaved, not sizes.interleaved) if width > 2 else ():
         grid, laid_out = pairs(width, interleaved), pairs(width, not interleaved)
         words = (
-            f"the angles laid out for {names[not interleaved]}, where "
+            f"the angles laid out for pairs of {names[not interleaved]}, where "
             f"{names[interleaved]} are rotated: repeat each for neighbours, or the "
             "whole for halves"
         )
@@ -314,7 +314,7 @@ def other_signs(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
     for sign, words in (
         (1.0, "both sines added"),
         (-1.0, "both sines subtracted"),
-        (0.0, "no sines"),
+        (0.0, "the sine missing"),
     ):
         detail = (
             f"{words} in the rotation of a pair (a, b), which is a cos - b sin and "
@@ -326,7 +326,7 @@ def other_signs(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
 def mixed_table(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
     """Read a table of sines and cosines as if they were joined in another way."""
 
-    one, other = "that alternate", "one after the other"
+    one, other = "alternately", "one after the other"
 
     def misread(*parts: Array, order: int, alternate: bool) -> tuple[Array, Array]:
         table = np.stack(parts[::order], axis=-1 if alternate else -2)
@@ -338,9 +338,9 @@ def mixed_table(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
         taken = partial(misread, order=order, alternate=alternate)
         is_, read = (one, other) if alternate else (other, one)
         names = "cosines and sines" if order > 0 else "sines and cosines"
-        words = f"a table of {names} {is_}, read as if they were {read}"
+        words = f"a table of {names} joined {is_}, read as if joined {read}"
         yield plan._replace(taken=taken, words=words)
-    words = "the sines and cosines of a table exchanged"
+    words = "the sines and cosines of a joined table exchanged"
     yield plan._replace(taken=lambda cos, sin: (sin, cos), words=words)
 
 

@@ -216,31 +216,32 @@ def finite(attempt: Attempt, rule: str) -> Attempt | None:
 
 
 #: Weights to which the mask gives a number where it hides, in words.
-_FILLED = {
+FILLED: dict[str, dict[str, str]] = {
     "after the softmax of what is visible": {},
     "after the softmax of all keys": {"hiding": "after"},
     "of scores without a softmax": {"normal": next(iter(NORMAL))},
 }
 
 
+@variant
 @quiet
-def filled_late(attempt: Attempt) -> Iterator[Attempt]:
+def filled_late(attempt: Attempt, words: str) -> Attempt | None:
     """Give what is hidden the weight that explains the results, which is linear."""
     if attempt.aim is None or attempt.view == "scores" or not hides(attempt):
-        return
-    for words, fields in _FILLED.items():
-        made = replace(attempt, **fields)  # type: ignore[arg-type]
-        own = evaluate(made).result
-        one = evaluate(replace(made, hidden_weight=1.0)).result - own
-        if attempt.aim.shape != own.shape:
-            return
-        number = _rounded(float(((attempt.aim - own) * one).sum() / (one**2).sum()))
-        if np.isfinite(number) and abs(number) > 1e-9:
-            detail = (
-                f"a weight of {number:.3g} where the mask hides, {words}: hide the "
-                "scores, by -inf, before the softmax"
-            )
-            yield replace(made, hidden_weight=number, detail=detail)
+        return None
+    made = replace(attempt, **FILLED[words])  # type: ignore[arg-type]
+    own = evaluate(made).result
+    if attempt.aim.shape != own.shape:
+        return None
+    one = evaluate(replace(made, hidden_weight=1.0)).result - own
+    number = _rounded(float(((attempt.aim - own) * one).sum() / (one**2).sum()))
+    if not np.isfinite(number) or abs(number) < 1e-9:
+        return None
+    detail = (
+        f"a weight of {number:.3g} where the mask hides, {words}: hide the scores, by "
+        "-inf, before the softmax"
+    )
+    return replace(made, hidden_weight=number, detail=detail)
 
 
 def _rounded(score: float) -> float:

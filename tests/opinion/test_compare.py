@@ -324,3 +324,57 @@ def test_an_error_leaves_both_as_they_were():
         other.register_forward_hook(lambda module, x, out: out[:1])
         relpos.compare(first, other, x, weights=ones)
     assert torch.equal(first.weight, before)
+
+
+def test_equal_names_and_other_numbers_are_noted():
+    def layer(seed, dtype=np.float64):
+        return relpos.nn.RelativeGlobalAttention(8, 2, max_len=9, rng=seed, dtype=dtype)
+
+    x = np.random.default_rng(0).standard_normal((2, 9, 8))
+    reference, mine = layer(0), layer(1)
+    (note,) = relpos.compare(reference, mine, x).notes
+    assert note.startswith("'Er', 'query.weight'") and "other numbers" in note
+    assert "weights=reference.state_dict()" in note
+    found = relpos.compare(reference, mine, x, weights=reference.state_dict())
+    assert found.same and not found.notes
+    assert not relpos.compare(reference, layer(0), x).notes
+    one = layer(0)
+    one.key.weight.data[0, 0] += 0.5
+    (note,) = relpos.compare(reference, one, x).notes
+    assert note.startswith("'key.weight': ")
+    rough = relpos.compare(reference, layer(0, np.float32), x.astype(np.float32))
+    assert not rough.notes  # rounding is no other number
+
+
+def test_equal_names_are_noted_beside_other_names():
+    class Named(relpos.nn.Module):
+        def __init__(self, name, seed):
+            super().__init__()
+            self.proj = relpos.nn.Linear(4, 3, rng=seed, dtype=np.float64)
+            setattr(self, name, relpos.nn.Linear(3, 3, rng=seed, dtype=np.float64))
+            self.name = name
+
+        def __call__(self, x):
+            return getattr(self, self.name)(self.proj(x))
+
+        def backward(self, grad_out):
+            return self.proj.backward(getattr(self, self.name).backward(grad_out))
+
+    x = np.random.default_rng(0).standard_normal((2, 4))
+    reference, mine = Named("last", 0), Named("out", 1)
+    notes = relpos.compare(reference, mine, x).notes
+    assert any("other names" in note for note in notes)
+    assert any(note.startswith("'proj.weight', 'proj.bias'") for note in notes)
+    names = {"last.weight": "out.weight", "last.bias": "out.bias"}
+    assert relpos.compare(reference, mine, x, weights=names).same
+
+
+@pytest.mark.torch
+def test_equal_names_of_modules_are_noted():
+    torch = pytest.importorskip("torch")
+    reference, mine = (torch.nn.Linear(4, 3).double() for _ in range(2))
+    x = torch.randn(2, 4).double()
+    (note,) = relpos.compare(reference, mine, x).notes
+    assert note.startswith("'weight', 'bias': ")
+    found = relpos.compare(reference, mine, x, weights=reference.state_dict())
+    assert found.same and not found.notes

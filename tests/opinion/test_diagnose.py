@@ -100,15 +100,67 @@ def test_what_nobody_knows():
     found = relpos.diagnose(rng.standard_normal(v.shape), **arguments)
     assert (found.kind, found.differences) == ("unknown", ())
     assert found.error > 0.1
-    assert {*found.closest} <= {row.name for row in DIFFERENCES}
+    assert found.closest is None
+    assert "the closest" not in found.verdict
+    assert "closest     none" in repr(found)
     near = relpos.shaw_attention(q, k, v, arguments["rel_key"])
     near[..., 4, 2] *= 1.001
     found = relpos.diagnose(near, **arguments)
-    assert (found.kind, found.closest) == ("unknown", ())
+    assert (found.kind, found.closest) == ("unknown", None)
     assert 0 < found.error < 1e-3
     assert found.verdict.startswith("fits none of ")
     at = found.verdict.split("largest entry, at ")[1]
     assert at.startswith("[") and at.endswith(", 4, 2]")
+
+
+def test_the_closest_is_named_where_it_is_near():
+    """Its error is at most a tenth of the formula's own, or it is not named."""
+    rng = np.random.default_rng(0)
+    *_, table, arguments = shaw(rng)
+    mine = relpos.shaw_attention(
+        *(arguments[n] for n in ("query", "key", "value")), table[::-1]
+    )
+    off = rng.standard_normal(mine.shape) * np.abs(mine).max()
+    own = relpos.diagnose(mine + 0.5 * off, **arguments)
+    assert (own.kind, own.closest) == ("unknown", None)
+    assert not [x.name for x in DIFFERENCES if f"with {x.words}" in own.verdict]
+    near = relpos.diagnose(mine + 1e-3 * off, **arguments)
+    assert (near.kind, near.differences) == ("unknown", ())
+    assert near.closest == ("table_reversed",)
+    assert near.verdict.startswith("fits none of ")
+    assert (
+        "the closest is relpos.shaw_attention with the table reversed" in near.verdict
+    )
+    formula = np.abs(
+        mine
+        - relpos.shaw_attention(
+            *(arguments[n] for n in ("query", "key", "value")), table
+        )
+    ).max()
+    assert near.error * np.abs(mine).max() < formula / 10
+    joined = np.swapaxes(mine + 0.5 * off, 1, 2).reshape(*mine.shape[::2][:1], L, -1)
+    assert relpos.diagnose(joined, **arguments).closest is None
+    nothing = np.full_like(mine, np.nan)
+    assert relpos.diagnose(nothing, **arguments).closest is None
+
+
+def test_a_layer_with_projections_says_what_to_do():
+    layer = relpos.nn.RelativeGlobalAttention(32, 4, max_len=64, rng=0)
+    x = np.ones((2, 19, 32), np.float32)
+    with pytest.raises(TypeError, match=r"^key: got no argument; .*relpos\.compare"):
+        relpos.diagnose(layer, x)
+    with pytest.raises(TypeError, match=r"^key: got no argument; .*projections"):
+        relpos.diagnose(mine=layer, query=x)
+    with pytest.raises(TypeError, match=r"^query: got no argument"):
+        relpos.diagnose(layer)
+    linear = relpos.nn.Linear(32, 32, rng=0)
+
+    class Layer(relpos.nn.Module):
+        def __call__(self, query, key, value):
+            return linear(query)[..., :5]
+
+    with pytest.raises(ValueError, match=r"^mine: got shape .*projections"):
+        relpos.diagnose(Layer(), x, x, x)
 
 
 def test_what_is_not_finite_is_nothing_known():
