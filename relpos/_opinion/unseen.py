@@ -48,7 +48,8 @@ def _by_rule(rule: Callable[[Array], Array]) -> Changes:
         yield "", rule(r) - first
 
     def changed(attempt: Attempt) -> Iterator[Attempt | None]:
-        if len(spans_of(attempt)) == 1 and not reaches_beyond(attempt):
+        zeros = attempt.get("beyond") == "zero" and reaches_beyond(attempt)
+        if len(spans_of(attempt)) == 1 and not zeros:  # labels clip
             yield from labelled(attempt)
         else:
             yield by_position(rule)(attempt)
