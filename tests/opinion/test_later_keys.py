@@ -251,7 +251,8 @@ def skewed(x, behind, last, columns=None):
 
 
 FLAGS = {
-    "shift_padding": (True, False, "behind the last column: pad in front"),
+    # for visible pairs that is the next row
+    "off_by_one": (True, False, "as by a shift .* that is padded on the other side"),
     "shift_row": (False, True, "the last row dropped: drop the first row"),
     "shift_padding_and_row": (True, True, "pad in front .* and drop the first row"),
 }
