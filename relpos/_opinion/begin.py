@@ -32,9 +32,8 @@ _WANTED = {
 _ROTARY = [
     name
     for name in inspect.signature(apply_rotary).parameters
-    if name not in ("x", "angles", "inverse", "out")
+    if name not in ("x", "inverse", "out")
 ]
-_ROTARY += ["angles"]  # the last to be suggested for another name
 #: Further arguments of these functions.
 _FURTHER = {"fire_attention": ("signed", "eps"), "apply_rotary": _ROTARY}
 #: Arguments of `attention` that do not change its scores, or change them at random.
