@@ -258,7 +258,11 @@ def test_heads_elsewhere_and_another_difference():
         (ValueError, "no dense scores", {"scheme": "sinusoidal"}),
         (TypeError, "^rel_kye: got an .*; did you mean rel_key", {"rel_kye": 1}),
         (TypeError, "^causal: .*did you mean is_causal", {"causal": True}),
-        (TypeError, "^theta: .*did you mean angles or base", {"theta": 1, "scheme": "rope"}),
+        (
+            TypeError,
+            "^theta: .*did you mean angles or base",
+            {"theta": 1, "scheme": "rope"},
+        ),
         (
             TypeError,
             "^W1: .*did you mean .*1.*wants w1, b1",
