@@ -7,19 +7,26 @@ name, so that only models that are there are imported.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
-from torch.nn.functional import softplus
+from torch.nn.functional import pad, softplus
 from transformers import PreTrainedModel
 
+from relpos.torch._transformers.names import (
+    check_known,
+    check_methods,
+    check_terms,
+)
 from relpos.torch._transformers.registry import (
     NAME,
     asks_the_registry,
     attend,
     register,
+    wants_weights,
 )
 from relpos.torch.nn._layer import join_heads, split_heads
 from relpos.torch.nn._multihead import deberta_buckets, t5_buckets
@@ -49,17 +56,39 @@ def __getattr__(name: str) -> Any:
     """
     if name not in _ADAPTERS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    register()
     home, adapter = _ADAPTERS[name]
     original = getattr(import_module(home), name)
+    check_methods(original, adapter)
+    register()
     members = {"__module__": __name__, "__doc__": adapter.__doc__}
+    members |= adapter.of_class(original)
     made = type(name, (adapter, original), members)
     return globals().setdefault(name, made)
 
 
 def replace(model: torch.nn.Module) -> list[str]:
     """Swap the classes of all modules that have an adapter, and return their names."""
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(
+            f"model: got a {type(model).__name__}; expected a torch.nn.Module"
+        )
+    swaps = _swaps(model)
+    made = []  # all, before any module is changed
+    for _, module, adapter in swaps:
+        check_methods(type(module), adapter)
+        made.append((module, adapter.prepare(module)))
     register()
+    for module, kept in made:
+        module.__class__ = _class_of(type(module))
+        vars(module).update(kept)
+    asking = {id(module) for _, module, kind in swaps if issubclass(kind, Asking)}
+    for owner in dict.fromkeys(_owners(model, asking)):
+        owner.set_attn_implementation(NAME)
+    return [name for name, _, adapter in swaps if adapter.attends]
+
+
+def _swaps(model: torch.nn.Module) -> list[tuple[str, torch.nn.Module, Any]]:
+    """Return the name of each module to swap, the module, and its adapter."""
     swaps = []
     for name, module in model.named_modules():
         kind = type(module)
@@ -72,34 +101,39 @@ def replace(model: torch.nn.Module) -> list[str]:
                     "attribute, replace attention, and wrap forward then)"
                 )
             swaps.append((name, module, adapter))
-    if not swaps:
+    if swaps:
+        return swaps
+    name = type(model).__name__
+    if any(isinstance(module, Swapped) for module in model.modules()):
         raise ValueError(
-            f"model: got a {type(model).__name__} without a module to replace; "
-            f"expected one of {', '.join(sorted(_ADAPTERS))}{_otherwise(model)}"
+            f"model: got a {name} whose attention is already replaced; expected one "
+            "that replace_attention has not changed"
         )
-    made = []  # all, before any module is changed
-    for _, module, adapter in swaps:
-        name = type(module).__name__
-        kind = globals().get(name) or __getattr__(name)
-        made.append((module, kind, adapter.prepare(module)))
-    for module, kind, kept in made:
-        module.__class__ = kind
-        vars(module).update(kept)
-    asking = {id(module) for _, module, kind in swaps if issubclass(kind, Asking)}
-    for owner in dict.fromkeys(_owners(model, asking)):
-        owner.set_attn_implementation(NAME)
-    return [name for name, _, adapter in swaps if adapter.attends]
+    raise ValueError(
+        f"model: got a {name} without a module to replace; "
+        f"expected one of {', '.join(sorted(_ADAPTERS))}{_otherwise(model)}"
+    )
+
+
+def _class_of(original: type) -> Any:
+    """Return the class that replaces one of transformers."""
+    return globals().get(original.__name__) or __getattr__(original.__name__)
 
 
 def _otherwise(model: torch.nn.Module) -> str:
     """Return how a model without a module to replace runs on relpos, if it does."""
     name = type(model).__name__
-    if not isinstance(model, PreTrainedModel) or not asks_the_registry(model):
-        return ""
-    return (
-        f" ({name} asks for its attention by name and needs no replacement: call "
-        'relpos.torch.register() and model.set_attn_implementation("relpos"))'
-    )
+    if isinstance(model, PreTrainedModel) and asks_the_registry(model):
+        return (
+            f" ({name} asks for its attention by name and needs no replacement: call "
+            'relpos.torch.register() and model.set_attn_implementation("relpos"))'
+        )
+    if any(isinstance(part, torch.nn.MultiheadAttention) for part in model.modules()):
+        return (
+            " (torch.nn.MultiheadAttention has no positions to replace: put a "
+            "relpos.torch.nn.RelativeMultiheadAttention in its place, which has them)"
+        )
+    return ""
 
 
 def _owners(
@@ -118,6 +152,8 @@ class Swapped:
 
     #: True for attention, and False for a module that attention needs around it.
     attends = True
+    #: The methods of the original that the adapter replaces.
+    overrides: tuple[str, ...] = ("forward",)
 
     if TYPE_CHECKING:
 
@@ -128,9 +164,24 @@ class Swapped:
         """Return True for a module with settings that the class is for."""
         return True
 
+    @staticmethod
+    def of_class(original: Any) -> dict[str, Any]:
+        """Return attributes of the class that follow from the original's signature."""
+        return {}
+
     def prepare(self) -> dict[str, Any]:
         """Return attributes that follow from the settings; none is set yet."""
         return {}
+
+    def check_keywords(self, keywords: dict[str, Any], mask: Any) -> None:
+        """Raise for an argument of a call that may have an effect, which nobody reads.
+
+        Encoders hide nothing, which is_causal may say too.
+        """
+        check_terms(keywords, mask)
+        check_known(
+            self, keywords, *(() if keywords.get("is_causal") else ("is_causal",))
+        )
 
 
 class Asking(Swapped):
@@ -146,6 +197,32 @@ class Asking(Swapped):
             )
 
 
+class Caching(Asking):
+    """One with a cache, which counts the tokens before the queries."""
+
+    #: The name of the cache in the original's forward.
+    cache_name: str
+
+    @staticmethod
+    def of_class(original: Any) -> dict[str, Any]:
+        names = inspect.signature(original.forward).parameters.keys()
+        return {"cache_name": (names & {"past_key_values", "cache"}).pop()}
+
+    def check_call(
+        self, cache: Any, former: Any, mask: Any, keywords: dict[str, Any]
+    ) -> Any:
+        """Return the cache, given by one of two names, before it has new keys."""
+        self.check_registry()
+        check_terms(keywords, mask)
+        check_known(self, keywords, "is_causal")
+        if cache is not None and former is not None and cache is not former:
+            raise ValueError(
+                f"past_key_values: got a {type(former).__name__} beside another cache; "
+                "expected one cache, as past_key_values or as cache"
+            )
+        return former if cache is None else cache
+
+
 # ---- text ----------------------------------------------------------------------------
 
 
@@ -154,6 +231,7 @@ class _DebertaV2Encoder(Swapped):
     """Makes neither the rows of all pairs nor a mask of all pairs."""
 
     attends = False
+    overrides = ("get_rel_pos", "get_attention_mask")
 
     def get_rel_pos(
         self, hidden_states: Any, query_states: Any = None, relative_pos: Any = None
@@ -234,7 +312,7 @@ class _DisentangledSelfAttention(Swapped):
 
 
 @_replaces("t5.T5Attention", "mt5.MT5Attention")
-class _T5Attention(Asking):
+class _T5Attention(Caching):
     """Attention of T5 by buckets and `rel_bias`, which layers pass as position_bias."""
 
     def prepare(self) -> dict[str, Any]:
@@ -248,26 +326,28 @@ class _T5Attention(Asking):
         mask: torch.Tensor | None = None,
         key_value_states: torch.Tensor | None = None,
         position_bias: torch.Tensor | None = None,
+        cache: Any = None,
+        *,
         past_key_values: Any = None,
         **keywords: Any,
     ) -> Any:
-        self.check_registry()
+        cache = self.check_call(cache, past_key_values, mask, keywords)
         if position_bias is None and self.has_relative_attention_bias:
             # no Parameter: reentrant checkpoints change what a layer returns
             position_bias = self.relative_attention_bias.weight.clone()
         if position_bias is None:  # across, where the model makes a bias of zeros
             position_bias = hidden_states.new_empty(0)
         offset = 0
-        if past_key_values is not None:
-            offset = int(past_key_values.get_seq_length(self.layer_idx))
+        if cache is not None:
+            offset = int(cache.get_seq_length(self.layer_idx))
         original: Any = super()
         return original.forward(
             hidden_states,
             mask=mask,
             key_value_states=key_value_states,
             position_bias=position_bias,
-            past_key_values=past_key_values,
             query_offset=offset,
+            **{self.cache_name: cache},
             **keywords,
         )
 
@@ -291,7 +371,7 @@ class _InklingRelativeLogits(Swapped):
 
 
 @_replaces("inkling.InklingAttention")
-class _InklingAttention(Asking):
+class _InklingAttention(Caching):
     """Inkling's attention by `position_query` and a table by distance."""
 
     def forward(
@@ -299,22 +379,24 @@ class _InklingAttention(Asking):
         hidden_states: torch.Tensor,
         attention_mask: torch.Tensor | None,
         conv_mask: torch.Tensor | None = None,
+        cache: Any = None,
+        *,
         past_key_values: Any = None,
         **keywords: Any,
     ) -> Any:
-        self.check_registry()
+        cache = self.check_call(cache, past_key_values, attention_mask, keywords)
         offset = 0
-        if past_key_values is not None:
+        if cache is not None:
             layer, queries = self.layer_idx, hidden_states.shape[1]
-            first_key = past_key_values.get_mask_sizes(queries, layer)[1]
-            offset = int(past_key_values.get_query_offset(layer) - first_key)
+            first_key = cache.get_mask_sizes(queries, layer)[1]
+            offset = int(cache.get_query_offset(layer) - first_key)
         original: Any = super()
         return original.forward(
             hidden_states,
             attention_mask,
             conv_mask=conv_mask,
-            past_key_values=past_key_values,
             query_offset=offset,
+            **{self.cache_name: cache},
             **keywords,
         )
 
@@ -383,7 +465,7 @@ class _Gemma4AudioAttention(Swapped):
         rows = split_heads(self.relative_k_proj(position_embeddings), count)[0]
         # a query's own key is never out of its window: it is hidden if it is padding
         own = attention_mask.diagonal(past, dim1=-2, dim2=-1).flatten(-2)
-        out, _ = attend(
+        out, weights = attend(
             query * (self.q_scale * softplus(self.per_dim_scale)),
             split_heads(self.k_proj(hidden_states).float(), count) * self.k_scale,
             split_heads(self.v_proj(hidden_states).float(), count),
@@ -394,8 +476,22 @@ class _Gemma4AudioAttention(Swapped):
             beyond="zero",
             softcap=self.attention_logits_soft_cap,
             window=(past - 1, max(future - 1, 0)),
+            weighed=wants_weights(self, {}),
         )
-        return self.post(join_heads(out).to(hidden_states.dtype)), None
+        if weights is not None:
+            weights = self._in_blocks(weights)
+        return self.post(join_heads(out).to(hidden_states.dtype)), weights
+
+    def _in_blocks(self, weights: torch.Tensor) -> torch.Tensor:
+        """Return weights (B, H, L, L) as the model has them: for each block of queries.
+
+        Their shape is (B, H, blocks, queries of a block, keys that a block sees).
+        """
+        past, size, keys = self.max_past_horizon, self.chunk_size, self.context_size
+        rest = -weights.shape[-1] % size
+        padded = pad(weights, (past, keys - past - 1, 0, rest))
+        blocks = padded.unfold(-1, keys, size).unflatten(2, (-1, size))
+        return blocks.diagonal(dim1=2, dim2=4).movedim(-1, 2)
 
 
 @_replaces("wav2vec2_conformer.Wav2Vec2ConformerSelfAttention")
@@ -415,13 +511,13 @@ class _Wav2Vec2ConformerSelfAttention(Asking):
         **keywords: Any,
     ) -> Any:
         self.check_registry()
+        self.check_keywords(keywords, attention_mask)
         if relative_position_embeddings is None:
             raise ValueError(
                 "relative_position_embeddings: got None; expected those of relative "
                 "positions, (1, 2 * L - 1, hidden_size)"
             )
         count, rows = self.num_heads, self.linear_pos(relative_position_embeddings)
-        said = self.config.output_attentions
         out, weights = attend(
             split_heads(self.linear_q(hidden_states), count),
             split_heads(self.linear_k(hidden_states), count),
@@ -432,7 +528,7 @@ class _Wav2Vec2ConformerSelfAttention(Asking):
             rel_key=split_heads(rows, count)[0],
             pos_bias_u=self.pos_bias_u,
             pos_bias_v=self.pos_bias_v,
-            weighed=bool(keywords.get("output_attentions", said)),
+            weighed=wants_weights(self, keywords),
         )
         return self.linear_out(join_heads(out)), weights
 
@@ -450,9 +546,9 @@ class _WavLMAttention(Swapped):
         attention_mask: torch.Tensor | None = None,
         position_bias: torch.Tensor | None = None,
         index: int = 0,
-        output_attentions: bool = False,
         **keywords: Any,
     ) -> Any:
+        self.check_keywords(keywords, attention_mask)
         table = self.rel_attn_embed.weight if position_bias is None else position_bias
         count = self.num_heads
         visible = None if attention_mask is None else attention_mask.eq(1)
@@ -467,7 +563,7 @@ class _WavLMAttention(Swapped):
             rel_key=table.T[..., None],
             position_query=a * (b * self.gru_rel_pos_const - 1.0) + 2.0,
             buckets=self.buckets,
-            weighed=output_attentions,
+            weighed=wants_weights(self, keywords),
         )
         if weights is not None:  # the model has their mean for every head
             weights = weights.mean(1, keepdim=True).expand_as(weights)

@@ -11,53 +11,26 @@ from typing import Any
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.masking_utils import sdpa_mask
+from transformers.utils.output_capturing import _active_collector
 
 from relpos._warn import warn
 from relpos.torch import attention
+from relpos.torch._transformers.names import INSTALLED, WITHOUT_EFFECT, check_terms
 
 #: The name in both registries.
 NAME = "relpos"
 
-#: Arguments of models without an effect: positions are in queries, keys and mask.
-_WITHOUT_EFFECT = {
-    "cache_position",
-    "cu_seq_lens_k",
-    "cu_seq_lens_q",
-    "deterministic",
-    "is_training",
-    "labels",
-    "logits_to_keep",
-    "max_length_k",
-    "max_length_q",
-    "num_items_in_batch",
-    "output_attentions",
-    "output_hidden_states",
-    "output_router_logits",
-    "past_key_values",
-    "position_ids",
-    "return_dict",
-    "seq_idx",
-    "token_type_ids",
-    "use_cache",
-}
-
-#: Arguments that change the result, and that `attention_function` lacks.
-_REFUSED = {
-    "alibi",
-    "attention_bias",
-    "bias",
-    "block_indices",
-    "block_mask",
-    "cache",
-    "head_mask",
-    "indices",
-    "score_mod",
-    "sinks",
-}
+#: Arguments of the function that makes masks, and the dtype of those of eager code.
+_OF_MASKS = {*inspect.signature(sdpa_mask).parameters, "dtype"}
 
 
 def register() -> None:
     """Add the attention and the mask function, and inspect models from now on."""
+    if "allow_is_causal_skip" not in _OF_MASKS:  # else it would be swallowed
+        raise ValueError(
+            f"sdpa_mask: got one of {INSTALLED} without the argument "
+            "allow_is_causal_skip; expected one with it, by which masks are kept"
+        )
     AttentionInterface.register(NAME, attention_function)
     AttentionMaskInterface.register(NAME, visible_pairs)
     _look_at_models()
@@ -84,7 +57,13 @@ def attention_function(
     A module that `replace_attention` swapped has a method `position_terms`, which makes
     arguments of the table that it gets as `position_bias`.
     """
-    _check(keywords, attention_mask)
+    check_terms(keywords, attention_mask)
+    for name in sorted(keywords.keys() - WITHOUT_EFFECT):
+        if keywords[name] is not None:
+            warn(
+                f"{name}: attention by relpos does not know this argument, and leaves "
+                "it out"
+            )
     queries, keys = query.shape[2], key.shape[2]
     hides = attention_mask is None and queries > 1
     if hides and is_causal is None:
@@ -95,6 +74,11 @@ def attention_function(
     settings: dict[str, Any] = {"attn_mask": attention_mask}
     terms: Any = getattr(type(module), "position_terms", None)
     if terms is not None:
+        if query_offset is None:
+            raise ValueError(
+                f"query_offset: got None; expected that of {type(module).__name__}, "
+                f"whose original in {INSTALLED} hands on no arguments"
+            )
         settings.update(terms(module, position_bias))
     elif position_bias is not None:
         settings.update(_with_bias(position_bias, attention_mask, queries, keys))
@@ -109,7 +93,6 @@ def attention_function(
                 "of it"
             )
         settings["window"] = sliding_window - 1, 0
-    said = getattr(config, "output_attentions", False)
     out, weights = attend(
         query,
         key,
@@ -121,7 +104,7 @@ def attention_function(
         query_offset=query_offset,
         softcap=softcap,
         sinks=s_aux,
-        weighed=bool(keywords.get("output_attentions", said)),
+        weighed=wants_weights(module, keywords),
         **settings,
     )
     return out.transpose(1, 2).contiguous(), weights
@@ -142,25 +125,17 @@ def attend(
     return (result.out, result.weights) if weighed else (result, None)
 
 
-def _check(keywords: dict[str, Any], mask: torch.Tensor | None) -> None:
-    given = {n for n in keywords.keys() - _WITHOUT_EFFECT if keywords[n] is not None}
-    for name in sorted(given & _REFUSED):
-        raise ValueError(
-            f"{name}: got a {type(keywords[name]).__name__}; expected None (the "
-            'attn_implementation "relpos" has no such term; "eager" does)'
-        )
-    packed = keywords.get("cu_seq_lens_q")
-    if packed is not None and mask is None and len(packed) > 2:
-        raise ValueError(
-            f"cu_seq_lens_q: got {len(packed) - 1} sequences and no mask that keeps "
-            "them apart; expected position_ids that start again with each, of which "
-            "the model makes the mask"
-        )
-    for name in sorted(given):
-        warn(
-            f"{name}: attention by relpos does not know this argument, and leaves it "
-            "out"
-        )
+def wants_weights(module: torch.nn.Module, keywords: dict[str, Any]) -> bool:
+    """Return True where the caller of a module, or of its model, asks for weights.
+
+    The keyword reaches a module only if all modules around it hand it on. If not, the
+    hook by which transformers collects weights says whether it does so in this call.
+    """
+    asked = keywords.get("output_attentions")
+    if asked is None:
+        asked = getattr(getattr(module, "config", None), "output_attentions", False)
+    collected = _active_collector.get() if module._forward_hooks else None
+    return bool(asked) or any(name.endswith("attentions") for name in collected or ())
 
 
 def _with_bias(
@@ -211,7 +186,8 @@ def _key_ranges(mask: torch.Tensor, keys: int) -> torch.Tensor | None:
 # Eager code hides no key without a mask. The masks of "sdpa" are None where a causal
 # mask is enough, and the attention module then has to know that it is causal, which
 # transformers asks only of models with `_supports_sdpa`. Here a model omits causal
-# masks if all its modules know, and no layer of it drops queries and cuts their mask.
+# masks if all its modules know, and if no layers share keys: some of these drop queries
+# and cut their mask.
 
 #: True for each class of configurations whose models leave out causal masks.
 _LEAVES_OUT: dict[type, bool] = {}
@@ -222,8 +198,7 @@ def _look_for_causal(model: PreTrainedModel) -> None:
     models = [part for part in model.modules() if isinstance(part, PreTrainedModel)]
     wanted = {True, False} if all(part._supports_sdpa for part in models) else {True}
     said = {getattr(module, "is_causal", None) for module in _asking_modules(model)}
-    shares = [p for p in models if getattr(p.config, "num_kv_shared_layers", 0)]
-    cuts = any(hasattr(part, "_maybe_slice_kv_shared_inputs") for part in shares)
+    cuts = any(getattr(part.config, "num_kv_shared_layers", 0) for part in models)
     kind = type(model.config)
     # other models of that class keep their masks, if one has to
     _LEAVES_OUT[kind] = _LEAVES_OUT.get(kind, True) and said <= wanted and not cuts
@@ -233,6 +208,12 @@ def visible_pairs(
     *, config: Any = None, allow_is_causal_skip: bool = True, **keywords: Any
 ) -> torch.Tensor | None:
     """Return the mask of a model, of bool, or None where attention needs none."""
+    for name in keywords:
+        if name not in _OF_MASKS:
+            raise ValueError(
+                f"{name}: got an argument of masks that relpos does not know, of "
+                f"{INSTALLED}; expected one of {', '.join(sorted(_OF_MASKS))}"
+            )
     leaves_out = _LEAVES_OUT.get(type(config), False)
     mask: torch.Tensor | None = sdpa_mask(
         allow_is_causal_skip=allow_is_causal_skip and leaves_out, **keywords
