@@ -111,11 +111,14 @@ def call_of(model: Any, side: str, across: bool) -> dict[str, Any] | None:
         "pixel_values": torch.randn(BATCH, 3, 16, 16, generator=draw),
         "input_values": torch.randn(BATCH, 39, generator=draw),
         "input_features": torch.randn(BATCH, 16, LENGTH, generator=draw),
+        "boxes": torch.randint(0, 1000, (BATCH, LENGTH, 4), generator=draw).sort()[0],
     }
     if "aspect_ratio_ids" in names:  # pictures in tiles
         inputs["pixel_values"] = inputs["pixel_values"][:, None, None]
         inputs["aspect_ratio_ids"] = torch.ones(BATCH, 1, dtype=torch.long)
         inputs["aspect_ratio_mask"] = torch.ones(BATCH, 1, 1, dtype=torch.long)
+    if "padding_mask" in names:  # sound with an axis of channels
+        inputs["input_values"] = inputs["input_values"][:, None]
     call = {name: value for name, value in inputs.items() if name in names}
     if not call:
         call["inputs_embeds"] = torch.randn(BATCH, LENGTH, WIDTH, generator=draw)
@@ -128,6 +131,9 @@ def call_of(model: Any, side: str, across: bool) -> dict[str, Any] | None:
         name = "encoder_hidden_states"
         call[name if name in names else "cross_attention_states"] = states
     mask = mask_of(side)
+    if "boxes" in call:  # of a page, whose mask is not optional
+        call["mask"] = mask_of("ones") if mask is None else mask
+        return call
     if mask is not None:
         if not {"input_ids", "inputs_embeds"} & call.keys():
             return None
@@ -146,7 +152,8 @@ def real(result: Any, side: str) -> list[Any]:
     found = [getattr(result, name, None) for name in ("last_hidden_state", "logits")]
     found = [tensor for tensor in found if isinstance(tensor, torch.Tensor)]
     if not found:
-        parts = list(result.values()) if hasattr(result, "values") else [result]
+        plain = isinstance(result, (torch.Tensor, tuple))
+        parts = [result] if plain else list(result.values())
         parts += [x for part in parts if isinstance(part, tuple) for x in part]
         found = [x for x in parts if isinstance(x, torch.Tensor)]
         found = [x for x in found if x.is_floating_point()]

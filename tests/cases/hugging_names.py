@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import transformers
+
 _SIZES = {
     2: "num_hidden_layers num_layers n_layer n_layers encoder_layers decoder_layers "
     "num_decoder_layers num_encoder_layers encoder_num_hidden_layers depth "
@@ -47,7 +49,10 @@ MORE: dict[str, dict[str, Any]] = {
     "bridgetower": {"hidden_size": 64},
     "bridgetower_text_model": {"hidden_size": 64},
     "bridgetower_vision_model": {"hidden_size": 64},
+    "codegen": {"rotary_dim": 4},
     "esmc": {"num_key_value_heads": 4},
+    "gptj": {"rotary_dim": 4},
+    "layoutlmv3": {"coordinate_size": 5, "shape_size": 6, "input_size": 16},
     "mllama_text_model": {"cross_attention_layers": [1]},
     "mllama_vision_model": {
         "intermediate_layers_indices": [0],
@@ -56,13 +61,35 @@ MORE: dict[str, dict[str, Any]] = {
         "vision_output_dim": 64,
         "num_global_layers": 1,
     },
+    "omniasr_audio": {"num_conv_pos_embeddings": 4},
     "lfm2_moe": {"layer_types": ["full_attention", "conv"]},
 }
+
+_VERSION = tuple(map(int, transformers.__version__.split(".")[:2]))
+
+
+def _asking(names: str) -> tuple[str, ...]:
+    """The names that ask the registry here: "name@5.24" from it on."""
+    found = []
+    for entry in names.split():
+        name, _, since = entry.partition("@")
+        if not since or tuple(map(int, since.split("."))) <= _VERSION:
+            found.append(name)
+    return tuple(found)
+
+
+#: Models whose sink for each query relpos refuses; before, their code stays eager.
+REFUSED = _asking(
+    "inkling2.Inkling2ForCausalLM@5.24 inkling2_loop.Inkling2LoopTextModel@5.24"
+)
 
 #: The models that are built, by folder and class; "+" is a decoder that attends across.
 _BUILT = """
     afmoe.AfmoeModel aimv2.Aimv2VisionModel albert.AlbertModel
     align.AlignTextModel altclip.AltCLIPVisionModel altclip.AltRobertaModel
+    apertus1p5.Apertus1p5TextModel@5.24 codegen.CodeGenModel@5.24 dory.DoryModel@5.24
+    gptj.GPTJModel@5.24 lara_mini.LaraMiniModel@5.24 layoutlmv3.LayoutLMv3Model@5.24
+    omniasr.OmniASRAudioModel@5.24 pp_doclayout_v2.PPDocLayoutV2ReadingOrder@5.24
     apertus.ApertusModel arcee.ArceeModel aria.AriaTextModel axk1.AXK1Model
     bart.BartModel beam.BeamModel beit.BeitBackbone bert.BertLMHeadModel+
     bert.BertModel bert.BertModel+ bert_generation.BertGenerationEncoder
@@ -158,10 +185,10 @@ _BUILT = """
     xlm_roberta_xl.XLMRobertaXLModel xlm_roberta_xl.XLMRobertaXLModel+
     yolos.YolosModel youtu.YoutuModel
 """
-MODELS = tuple(_BUILT.split())
+MODELS = tuple(name for name in _asking(_BUILT) if name not in REFUSED)
 
 #: The attention classes that no model above has, by the reason.
-NOT_BUILT = {
+_NOT_BUILT = {
     "checks its settings against each other, or wants inputs of its own": """
         BailingHybridAttention BambaAttention BltCrossAttention CohereCompassAttention
         Cosmos3EdgeTextAttention DbrxAttention DeepseekOcr2TextAttention
@@ -172,6 +199,7 @@ NOT_BUILT = {
         Glm4vTextAttention Glm5NextTextAttention GlmImageTextAttention
         GlmOcrTextAttention GraniteMoeHybridAttention HunYuanVLDenseV1Attention
         InformerAttention Inkling2FullAttention JambaAttention KimiLinearAttention
+        Inkling2LoopFullAttention@5.24
         Lfm3Attention LongcatFlashMLA MistralLarge4TextAttention
         MuseGlimmerAssistantAttention NemotronHAttention NeoMMEAttention
         PatchTSMixerAttention PatchTSTAttention Qwen2VLAttention Qwen2_5OmniAttention
@@ -184,6 +212,7 @@ NOT_BUILT = {
     """,
     "hands down the indices of a sparse attention, which relpos refuses by name": """
         AXK2Attention DeepseekV32Attention GlmMoeDsaAttention HYV4Attention
+        HYV4VLAttention@5.24
     """,
     "wants pictures as patches with their grid, or a backbone of fixed sizes": """
         ChameleonAttention CohereCompassVisionAttention
@@ -198,6 +227,7 @@ NOT_BUILT = {
         Florence2VisionWindowAttention Gemma4VisionAttention Glm4vMoeVisionAttention
         Glm4vVisionAttention Glm5NextVisionAttention GlmImageVisionAttention
         GlmOcrVisionAttention GraniteDoclingVisionAttention HunYuanVLVisionAttention
+        HYV4VLVisionAttention@5.24
         Idefics2PerceiverAttention IdeficsAttention Inkling2VisionAttention
         Kimi_K25VisionAttention Lfm3VlVisionAttention LightGlueAttention
         Llama4VisionAttention LwDetrAttention LwDetrViTAttention
@@ -239,3 +269,4 @@ NOT_BUILT = {
         VoxtralRealtimeTextAttention Wav2Vec2BertSelfAttention Xcodec2Attention
     """,
 }
+NOT_BUILT = {reason: _asking(names) for reason, names in _NOT_BUILT.items()}

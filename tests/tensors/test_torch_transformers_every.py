@@ -10,7 +10,7 @@ import hugging_every as every
 import pytest
 import torch
 import transformers
-from hugging_names import MODELS, NOT_BUILT
+from hugging_names import MODELS, NOT_BUILT, REFUSED
 
 import relpos.torch as rt
 
@@ -89,6 +89,14 @@ def test_equals_eager(name, seen):
     assert compared
 
 
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_sink_for_each_query_is_refused(name, seen):
+    model = built(name, "relpos")
+    note(seen, name, model)
+    with pytest.raises(ValueError, match="sinks: got a Tensor; expected None"):
+        model(**every.call_of(model, "none", across=False))
+
+
 @pytest.mark.parametrize("name", ALONE)
 def test_attention_alone_equals_eager(name):
     kind = getattr(importlib.import_module(ESMFOLD2), name)
@@ -106,14 +114,14 @@ def test_attention_alone_equals_eager(name):
 
 
 def test_every_class_that_asks_is_compared_or_listed(seen, capsys):
-    for name in set(MODELS) - seen.keys():
+    for name in {*MODELS, *REFUSED} - seen.keys():
         note(seen, name, built(name, "relpos"))
     asks = {
         f"{file}.{kind}" for file, kinds in every.asking().items() for kind in kinds
     }
     kinds = set().union(*(kinds for kinds, _, _ in seen.values())) & asks
     kinds |= {f"{ESMFOLD2}.{name}" for name in ALONE} & asks
-    listed = {name for names in NOT_BUILT.values() for name in names.split()}
+    listed = {name for names in NOT_BUILT.values() for name in names}
     short = {name.rpartition(".")[2] for name in kinds}
     assert short | listed == {name.rpartition(".")[2] for name in asks}
     assert not short & listed

@@ -29,7 +29,8 @@ def register() -> None:
     Weights under ``output_attentions=True`` have no gradient, are those before dropout,
     and leave the sink its share (Granite SWA's own do not). A query that sees no key
     gets 0, as by ``"sdpa"``; eager code gives it a mean. An argument that would change
-    the result and has no counterpart raises ValueError; an unknown one is warned of.
+    the result and has no counterpart raises ValueError, and so does a cache, whose keys
+    are then unknown; another unknown argument is warned of.
     ``post_init`` and ``set_attn_implementation`` of ``PreTrainedModel`` are wrapped.
 
     Examples
@@ -76,8 +77,11 @@ def replace_attention(model: torch.nn.Module) -> list[str]:
     ------
     ImportError
         If transformers is not installed.
+    TypeError
+        If ``model`` is no module of PyTorch.
     ValueError
-        If there is no such module, all were replaced, or one has its own ``forward``.
+        If there is no such module, all were replaced, one has its own ``forward``, or
+        the installed transformers gives a method other arguments than relpos knows.
 
     See Also
     --------
@@ -86,9 +90,11 @@ def replace_attention(model: torch.nn.Module) -> list[str]:
     Notes
     -----
     Models that ask are set to ``attn_implementation="relpos"``; with another one their
-    modules raise ValueError. ``output_attentions=True`` of a call, or a configuration
-    but WavLM's, returns weights, except in Gemma's audio encoders. Queries of padding
-    are as in `register`; in these encoders, those on the left change the next frames.
+    modules raise ValueError. ``output_attentions=True`` of a call or a configuration
+    returns the weights that the model returns. A cache has the name of any version,
+    ``cache`` or ``past_key_values``; a cache under another name, and an argument that
+    relpos does not know, raise ValueError. Queries of padding are as in `register`; in
+    Gemma's audio encoders, those on the left change the next frames.
 
     Examples
     --------

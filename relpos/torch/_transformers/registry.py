@@ -64,6 +64,12 @@ def attention_function(
                 f"{name}: attention by relpos does not know this argument, and leaves "
                 "it out"
             )
+    terms: Any = getattr(type(module), "position_terms", None)
+    if terms is not None and query_offset is None:
+        raise ValueError(
+            f"query_offset: got None; expected that of {type(module).__name__}, "
+            f"whose original in {INSTALLED} hands on no arguments"
+        )
     queries, keys = query.shape[2], key.shape[2]
     hides = attention_mask is None and queries > 1
     if hides and is_causal is None:
@@ -72,13 +78,7 @@ def attention_function(
     if hides and query_offset is None:
         query_offset = 0  # the mask that is not there counts from the first key
     settings: dict[str, Any] = {"attn_mask": attention_mask}
-    terms: Any = getattr(type(module), "position_terms", None)
     if terms is not None:
-        if query_offset is None:
-            raise ValueError(
-                f"query_offset: got None; expected that of {type(module).__name__}, "
-                f"whose original in {INSTALLED} hands on no arguments"
-            )
         settings.update(terms(module, position_bias))
     elif position_bias is not None:
         settings.update(_with_bias(position_bias, attention_mask, queries, keys))
