@@ -190,7 +190,7 @@ def test_a_cache_under_both_names(kind, argument):
 def test_two_caches_are_refused(kind):
     attend, call = attention_of(kind), call_of(kind)
     caches = [transformers.DynamicCache(config=attend.config) for _ in range(2)]
-    with pytest.raises(ValueError, match=r"past_key_values: got a DynamicCache beside"):
+    with pytest.raises(ValueError, match=r"past_key_values: got a DynamicCache and"):
         attend(**call, cache=caches[0], past_key_values=caches[1])
     assert [cache.get_seq_length() for cache in caches] == [0, 0]
     attend(**call, cache=caches[0], past_key_values=caches[0])

@@ -217,7 +217,7 @@ class Caching(Asking):
         check_known(self, keywords, "is_causal")
         if cache is not None and former is not None and cache is not former:
             raise ValueError(
-                f"past_key_values: got a {type(former).__name__} beside another cache; "
+                f"past_key_values: got a {type(former).__name__} and another cache; "
                 "expected one cache, as past_key_values or as cache"
             )
         return former if cache is None else cache
