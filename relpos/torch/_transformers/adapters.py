@@ -17,6 +17,7 @@ from torch.nn.functional import pad, softplus
 from transformers import PreTrainedModel
 
 from relpos.torch._transformers.names import (
+    RENAMED,
     check_known,
     check_methods,
     check_terms,
@@ -206,7 +207,7 @@ class Caching(Asking):
     @staticmethod
     def of_class(original: Any) -> dict[str, Any]:
         names = inspect.signature(original.forward).parameters.keys()
-        return {"cache_name": (names & {"past_key_values", "cache"}).pop()}
+        return {"cache_name": (names & {*RENAMED, *RENAMED.values()}).pop()}
 
     def check_call(
         self, cache: Any, former: Any, mask: Any, keywords: dict[str, Any]
