@@ -292,8 +292,7 @@ def _state_before(rng: object) -> tuple[torch.Generator, Tensor] | None:
 
 def _as_seed(rng: object, device: torch.device) -> Tensor:
     """Return the seed of dropout, by default from torch's own generator."""
-    if rng is None or isinstance(rng, torch.Generator):
-        return torch.randint(_SEEDS, (), generator=rng, device=device)
+    # a compiler may ask whether an object is a tensor, and not what else a tensor is
     if isinstance(rng, Tensor):
         kinds = rng.is_floating_point(), rng.is_complex(), rng.dtype is torch.bool
         if rng.dim() or any(kinds):
@@ -302,6 +301,8 @@ def _as_seed(rng: object, device: torch.device) -> Tensor:
                 "expected a single integer"
             )
         return rng
+    if rng is None or isinstance(rng, torch.Generator):
+        return torch.randint(_SEEDS, (), generator=rng, device=device)
     if not isinstance(rng, int):
         raise TypeError(
             f"rng: got {kind_of(rng)}; expected an int, a tensor of one integer, a "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 
 import pytest
 import torch
@@ -274,6 +275,48 @@ def test_second_derivatives_are_refused_when_traced(monkeypatch):
     (first,) = torch.autograd.grad(out, x, create_graph=True)
     with pytest.raises(NotImplementedError, match="apply_rotary: its gradients have"):
         first.sum().backward()
+
+
+SEEDED = {
+    "attention": {},
+    "shaw_attention": {"rel_key": torch.ones(5, 8)},
+    "relative_global_attention": {"rel_key": torch.ones(5, 8)},
+    "transformer_xl_attention": {"rel_key": torch.ones(9, 8)}
+    | {"pos_bias_u": torch.ones(8), "pos_bias_v": torch.ones(8)},
+    "fire_attention": {"w1": torch.ones(3), "b1": torch.zeros(3)}
+    | {"w2": torch.ones(2, 3), "b2": torch.ones(2)}
+    | {"c": torch.tensor(0.5), "threshold": torch.tensor(2.0)},
+}
+
+
+def test_every_function_with_a_seed_is_tried():
+    functions = (getattr(relpos.torch, name) for name in relpos.torch.__all__)
+    seeded = (f for f in functions if callable(f) and f.__module__.startswith("relpos"))
+    names = {f.__name__ for f in seeded if "rng" in inspect.signature(f).parameters}
+    assert names == SEEDED.keys()
+
+
+@pytest.mark.parametrize("name", SEEDED)
+def test_a_seed_that_is_a_tensor_is_compiled(name):
+    generator = torch.Generator().manual_seed(0)
+    query, key, value = torch.randn(3, 2, 2, 5, 8, generator=generator)
+
+    def call(query, seed):
+        function = getattr(relpos.torch, name)
+        return function(query, key, value, **SEEDED[name], dropout_p=0.5, rng=seed)
+
+    torch.compiler.reset()
+    traced, found = compiled(call), []
+    for seed in (7, 8):
+        for kind in (torch.int64, torch.int32):
+            tensor = torch.tensor(seed, dtype=kind)
+            eager, leaf = (query.clone().requires_grad_() for _ in range(2))
+            want, got = call(eager, tensor), traced(leaf, tensor)
+            assert torch.equal(got, want) and torch.equal(want, call(eager, seed))
+            want.sum().backward(), got.sum().backward()
+            torch.testing.assert_close(leaf.grad, eager.grad, rtol=1e-5, atol=1e-6)
+            found.append(got)
+    assert torch.equal(found[0], found[1]) and not torch.equal(found[0], found[2])
 
 
 def test_another_backward_has_another_form():
