@@ -259,7 +259,9 @@ def attention(
         moved to 0 and Lk, an end at or before its begin leaves nothing. Combines with
         every other rule. Packed documents: `segment_ranges`.
     key_lengths : int or array_like of int, (...), optional
-        Keys at and past it are hidden (padding); 0 to Lk.
+        Keys at and past it are hidden (padding); 0 to Lk. The axes of an array are
+        batch axes, as those of any other argument: ``[3]`` for a query of three axes,
+        (H, Lq, D), makes a result of four, (1, H, Lq, Dv), and 3 makes one of three.
     window : (int or None, int or None), optional
         Relative positions outside [-left, right] are hidden; None: no bound.
     return_lse, return_weights : bool, default False
@@ -278,7 +280,8 @@ def attention(
     Returns
     -------
     ndarray or AttentionOutput
-        `out`, (..., H, Lq, Dv). With any `return_*` flag the named tuple
+        `out`, (..., H, Lq, Dv), where ``...`` are the batch axes of all arguments. With
+        any `return_*` flag the named tuple
         ``(out, lse, weights, context)``, None where not asked for. lse and weights are
         float32 where out is float16.
 

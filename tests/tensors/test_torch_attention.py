@@ -11,6 +11,7 @@ from tolerances import assert_bitwise
 from torch_attention import CALLS, run, tensors_of
 
 import relpos
+import relpos.reference
 import relpos.torch
 
 DTYPES = ["float16", "float32", "float64"]
@@ -210,3 +211,24 @@ def test_key_heads_that_no_query_reads_have_gradients_of_0():
         out = relpos.torch.attention(query, *given, enable_gqa=True)
         found = torch.autograd.grad(out.sum(), given)
         assert not any(x.any() for x in found)
+
+
+@pytest.mark.parametrize("name", ["key_lengths", "query_offset"])
+@pytest.mark.parametrize("items", [3, [3], [3, 2]], ids=str)
+def test_integers_of_items_add_their_axes_to_the_batch(items, name):
+    """A query without a batch axis gets one from them, everywhere the same."""
+    x = torch.randn(2, 4, 8, dtype=torch.float64)
+    shape = (*np.shape(items), 2, 4, 8)
+    given = {name: items if isinstance(items, int) else torch.tensor(items)}
+    leaf = x.clone().requires_grad_()
+    out = relpos.torch.attention(leaf, x, x, **given)
+    want = relpos.attention(*[x.numpy()] * 3, **{name: items})
+    assert out.shape == want.shape == shape
+    assert relpos.torch.attention(x, x, x, **{name: items}).shape == shape
+    assert relpos.reference.attention(x, x, x, **given).shape == shape
+    assert np.array_equal(out.detach().numpy(), want)
+    out.sum().backward()
+    assert leaf.grad.shape == x.shape
+    if not isinstance(items, int):
+        given = {name: torch.tensor(items, device="meta")}
+    assert relpos.torch.attention(*[x.to("meta")] * 3, **given).shape == shape
