@@ -47,6 +47,47 @@ _CALLS = {
 }
 
 
+#: Subclasses of PyTorch's Tensor whose numbers are those in their memory.
+PLAIN = "plain"
+#: That of masks which know their meaning and leave their memory as it was.
+CAUSAL_BIAS = "torch.nn.attention.bias.CausalBias"
+#: PyTorch's subclasses of Tensor without a ``__torch_dispatch__``, which alone could
+#: tell an operator what they are, and those that refuse every operator. Each is plain,
+#: or is refused: then it has what is expected instead. A CausalBias is translated where
+#: it is the mask of attention, and refused elsewhere.
+TENSOR_KINDS = {
+    "torch.nn.parameter.Parameter": PLAIN,
+    "torch.nn.parameter.Buffer": PLAIN,
+    "torch.distributed.fsdp._flat_param.FlatParameter": PLAIN,
+    CAUSAL_BIAS: (
+        "a tensor of numbers or flags (what causal_upper_left and causal_lower_right "
+        "return is taken as attn_mask of the functions and layers of relpos.torch)"
+    ),
+    "torch.nn.utils._expanded_weights.expanded_weights_impl.ExpandedWeight": (
+        "a plain tensor (torch.func.vmap of torch.func.grad gives the gradients of "
+        "each sample)"
+    ),
+    "torch.nn.parameter.UninitializedParameter": "one with a shape (materialize it)",
+    "torch.nn.parameter.UninitializedBuffer": "one with a shape (materialize it)",
+    "torch.utils.dlpack.ReadOnlyTensorWrapper": "the tensor that it wraps",
+    "torch.masked.maskedtensor.core.MaskedTensor": (
+        "a plain tensor (pass tensor.get_data(), and hide keys by attn_mask or "
+        "key_lengths)"
+    ),
+}
+
+
+def names_of(kind: type) -> list[str]:
+    """Return the full names of a class and its bases."""
+    return [f"{base.__module__}.{base.__qualname__}" for base in kind.__mro__]
+
+
+def expected_instead(kind: type) -> str | None:
+    """Say what to pass instead of tensors of a class; None where they are read."""
+    found = (TENSOR_KINDS.get(name, PLAIN) for name in names_of(kind))
+    return next((words for words in found if words != PLAIN), None)
+
+
 _HOMES = {package.partition(".")[0] for package in _CALLS}
 
 
@@ -78,8 +119,15 @@ def view_on_cpu(name: str, value: Any) -> Any:
         )
     try:
         return np.from_dlpack(value)
-    except (BufferError, RuntimeError):  # bfloat16, of which NumPy knows by ml_dtypes
-        return value
+    except (BufferError, RuntimeError) as error:  # bfloat16, or numbers with a gradient
+        array = np.asarray(value)  # by another way, if it has one
+        if array.dtype != object:
+            return array
+        raise TypeError(
+            f"{name}: got a {type(value).__name__} that DLPack does not export to "
+            f"NumPy ({str(error).rstrip('.')}); expected float16, float32 or float64, "
+            "integers or booleans, without a gradient"
+        ) from None
 
 
 def of_tensor(value: Any) -> Any:

@@ -16,6 +16,8 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from relpos._foreign import expected_instead
+
 ArrayLike = npt.ArrayLike
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
@@ -42,8 +44,18 @@ def names_alone(function: Function) -> Function:
 def namespace(*arrays: Any) -> Any:
     """Return NumPy, or its functions on tensors if one of the arguments is a tensor."""
     kind = getattr(sys.modules.get("torch"), "Tensor", ())
-    devices = [x.device for x in arrays if isinstance(x, kind)]
-    return Torch(devices[0]) if devices else np
+    tensors = [x for x in arrays if isinstance(x, kind)]
+    for tensor in tensors:
+        check_kind(tensor)
+    return Torch(tensors[0].device) if tensors else np
+
+
+def check_kind(tensor: object, name: str | None = None) -> None:
+    """Raise for a tensor that is not what is in its memory; take everything else."""
+    wanted = expected_instead(type(tensor))
+    if wanted is not None:
+        named = "" if name is None else f"{name}: "
+        raise TypeError(f"{named}got a {type(tensor).__name__}; expected {wanted}")
 
 
 def as_float64(*arrays: Any) -> list[Any]:
@@ -70,8 +82,14 @@ def _plain_dtype(x: Any) -> type:
 
 def as_index(x: Any) -> Ints:
     """Return integers as int64, since torch takes uint8 for a mask."""
-    array = np.asarray(x)
+    array = as_plain(x)
     return array.astype(_plain_dtype(array))
+
+
+def as_plain(x: Any, dtype: Any = None) -> Any:
+    """Return x as an array of NumPy, a tensor only if its memory has its numbers."""
+    check_kind(x)
+    return np.asarray(x, dtype=dtype)
 
 
 def constant(x: Floats) -> Floats:
@@ -124,6 +142,7 @@ class Torch:
             # a copy: torch warns of arrays that are not writable
             array: Any = np.array(x, dtype=_plain_dtype(np.asarray(x)), order="C")
             x = torch.as_tensor(array, device=self.device)
+        check_kind(x)
         if dtype is None and x.dtype != torch.bool:
             dtype = torch.float64 if x.is_floating_point() else torch.int64
         return x.to(dtype or x.dtype)

@@ -13,6 +13,7 @@ from relpos.reference._xp import (
     Floats,
     Ints,
     as_float64,
+    as_plain,
     constant,
     namespace,
 )
@@ -69,9 +70,9 @@ def segment_ranges(
     |{j : key_j ≤ query_i}| those and the query's own; query_segments (..., Lq) and
     key_segments (..., Lk) ascend along their last axis.
     """
-    query = np.asarray(query_segments)[..., :, None]
+    query = as_plain(query_segments)[..., :, None]
     key = query_segments if key_segments is None else key_segments
-    key = np.asarray(key)[..., None, :]
+    key = as_plain(key)[..., None, :]
     begin, end = np.sum(key < query, axis=-1), np.sum(key <= query, axis=-1)
     return np.stack([begin, end], axis=-1)
 
@@ -171,7 +172,7 @@ def alibi_bias(num_heads_or_slopes: int | ArrayLike, length: int) -> Floats:
 
 def alibi_bias_backward(grad_bias: ArrayLike) -> Floats:
     """ḡm_h = -Σ_r ḡb[h, r]·|r|. (..., H, 2·length - 1) -> (..., H)."""
-    grad = np.asarray(grad_bias, dtype=np.float64)
+    grad = as_plain(grad_bias, dtype=np.float64)
     return -(grad * np.abs(offsets_of(grad))).sum(axis=-1)
 
 
@@ -206,7 +207,7 @@ def t5_bucket(
             steps += 1
         return e + steps + ahead
 
-    relative = np.asarray(relative_position)
+    relative = as_plain(relative_position)
     found = [bucket(int(r)) for r in relative.ravel()]
     return np.array(found, dtype=np.int64).reshape(relative.shape)
 
@@ -232,7 +233,7 @@ def t5_bias_backward(
     max_distance: int = 128,
 ) -> Floats:
     """ḡweight[t, h] = Σ ḡb[h, r] over the r of bucket t -> (..., num_buckets, H)."""
-    grad = np.asarray(grad_bias, dtype=np.float64)
+    grad = as_plain(grad_bias, dtype=np.float64)
     own: Any = {"bidirectional": bidirectional, "max_distance": max_distance}
     row = t5_bucket(offsets_of(grad), num_buckets=num_buckets, **own)
     is_row = row == np.arange(num_buckets)[:, None]
@@ -261,7 +262,7 @@ def deberta_bucket(
             steps += 1
         return m + steps
 
-    relative = np.asarray(relative_position)
+    relative = as_plain(relative_position)
     found = [bucket(abs(int(r))) for r in relative.ravel()]
     return np.sign(relative) * np.reshape(found, relative.shape)
 
@@ -292,8 +293,8 @@ def kerple_bias_backward(
     "log": -log(1 + r2·n) and -r1·n / (1 + r2·n); "power": -n^r2 and -r1·n^r2·log n,
     where 0^r2·log 0 is 0.
     """
-    grad = np.asarray(grad_bias, dtype=np.float64)
-    a, b = (np.asarray(x, dtype=np.float64)[..., None] for x in (r1, r2))
+    grad = as_plain(grad_bias, dtype=np.float64)
+    a, b = (as_plain(x, dtype=np.float64)[..., None] for x in (r1, r2))
     n = np.abs(offsets_of(grad)).astype(np.float64)
     if kind == "log":
         slopes = -np.log(1 + b * n), -a * n / (1 + b * n)

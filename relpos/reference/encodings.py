@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from relpos._checks import as_generator
-from relpos.reference._xp import ArrayLike, Floats, Rng, as_float64, namespace
+from relpos.reference._xp import ArrayLike, Floats, Rng, as_float64, as_plain, namespace
 
 __all__ = [
     "conv_encoding",
@@ -126,7 +126,7 @@ def learned_backward(
     """
     index = counted(positions)
     is_row = index.reshape(-1) == np.arange(num_positions)[:, None]
-    grad_out = np.asarray(grad_out, dtype=np.float64)
+    grad_out = as_plain(grad_out, dtype=np.float64)
     batch = grad_out.shape[: grad_out.ndim - 1 - index.ndim]
     flat = grad_out.reshape(*batch, index.size, grad_out.shape[-1])
     return is_row.astype(np.float64) @ flat

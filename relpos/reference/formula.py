@@ -23,6 +23,7 @@ from relpos.reference._xp import (
     Rng,
     Words,
     as_float64,
+    check_kind,
     constant,
     names_alone,
     namespace,
@@ -175,6 +176,7 @@ def visible(see: Bools, attn_mask: ArrayLike | None) -> Bools:
     """True where a pair is visible and its mask is True, or more than -inf."""
     if attn_mask is None:
         return see
+    check_kind(attn_mask, "attn_mask")
     xp = namespace(see)
     mask = xp.asarray(attn_mask)
     return see & (mask if mask.dtype == xp.bool_ else mask != -np.inf)
@@ -367,6 +369,8 @@ def terms(query: ArrayLike, key: ArrayLike, value: ArrayLike, **keywords: Any) -
     """Return the arguments of `attention` as the terms of its formula."""
     check_keywords("terms", keywords, DEFAULTS)
     x = {**DEFAULTS, **keywords, "query": query, "key": key, "value": value}
+    for name, value in x.items():
+        check_kind(value, name)
     xp = namespace(*x.values())
     floats = (n for n in FLOATING if x[n] is not None)
     x |= {name: xp.asarray(x[name], dtype=xp.float64) for name in floats}

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from relpos.reference._xp import ArrayLike, Bools, Floats, Rng, names_alone
+from relpos.reference._xp import ArrayLike, Bools, Floats, Rng, as_plain, names_alone
 from relpos.reference.formula import Terms, logits, moved_values, products, terms, weigh
 
 __all__ = ["AttentionGradients", "attention_backward"]
@@ -85,9 +85,9 @@ def attention_backward(
     x = terms(query, key, value, **hiding, **options)
     values = moved_values(x)
     p, lse, z, see = weigh(logits(x), values, x.see, attn_mask, dropout_p, rng, sinks)
-    dO = np.asarray(0.0 if grad_out is None else grad_out, dtype=np.float64)
+    dO = as_plain(0.0 if grad_out is None else grad_out, dtype=np.float64)
     dO = np.broadcast_to(dO, (*p.shape[:-1], values.shape[-1]))[..., None, :]
-    dl = np.asarray(0.0 if grad_lse is None else grad_lse, dtype=np.float64)[..., None]
+    dl = as_plain(0.0 if grad_lse is None else grad_lse, dtype=np.float64)[..., None]
     dX = (p * z)[..., None] * seen(dO, see)
     dP = z * np.sum(seen(dO, see) * seen(values, see), axis=-1)
     row = dl - np.sum(p * dP, axis=-1, keepdims=True)
@@ -98,10 +98,10 @@ def attention_backward(
         found["rel_value"] = to_rows(x, "rel_value", dX)
     if "rel_bias" in x.tables:
         found["rel_bias"] = to_rows(x, "rel_bias", dS[..., None])[..., 0]
-    if attn_mask is not None and np.asarray(attn_mask).dtype != bool:
+    if attn_mask is not None and as_plain(attn_mask).dtype != bool:
         found["attn_mask"] = sum_to(dS, np.shape(attn_mask))
     if sinks is not None:
-        sink = np.asarray(sinks, dtype=np.float64)[:, None]
+        sink = as_plain(sinks, dtype=np.float64)[:, None]
         share = np.where(lse == -np.inf, 0.0, np.exp(sink - lse))
         of_heads = sum_to(share[..., None] * row, (*np.shape(sinks), 1, 1))
         found["sinks"] = of_heads[:, 0, 0]

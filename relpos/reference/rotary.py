@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from relpos.reference._xp import ArrayLike, Floats, Ints, as_float64
+from relpos.reference._xp import ArrayLike, Floats, Ints, as_float64, as_plain
 from relpos.reference.encodings import counted, frequencies
 from relpos.reference.gradients import sum_to
 
@@ -113,7 +113,7 @@ def apply_rotary_backward(
         grad_theta = -grad_theta
     of_frequencies = of_angles = None
     if keywords.get("inv_freq") is not None:
-        where = np.arange(x.shape[-2]) if positions is None else np.asarray(positions)
+        where = np.arange(x.shape[-2]) if positions is None else as_plain(positions)
         where = (where + keywords.get("offset", 0))[..., None]
         of_frequencies = sum_to(grad_theta * where, grad_theta.shape[-1:])
     if keywords.get("angles") is not None:

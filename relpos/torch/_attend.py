@@ -28,7 +28,7 @@ from relpos.torch._functions import (
     no_forward_mode,
     over_items,
 )
-from relpos.torch._tensors import check_devices, check_padded
+from relpos.torch._tensors import check_devices, check_kinds
 from relpos.torch._tracing import (
     apply,
     is_batched,
@@ -74,8 +74,10 @@ _Tensors = tuple[Tensor, ...]
 
 def attend(setting: Setting, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
     """out and lse of a call, and its weights if asked for."""
-    if is_traced(tensors):
-        check_padded(dict(zip(map(shown, setting.names), tensors, strict=True)))
+    traced = is_traced(tensors)
+    if traced or torch._C._are_functorch_transforms_active():
+        check_kinds(dict(zip(map(shown, setting.names), tensors, strict=True)))
+    if traced:
         if not is_differentiated():
             names = ",".join(setting.names) + _FORM
             found = [*_attention([*tensors], names, *_rest(setting))]

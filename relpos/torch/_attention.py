@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,6 +14,7 @@ from relpos._attention.operands import LABELS, MOST_LABELS, OPERANDS
 from relpos._checks import as_flag, as_int, as_integers, kind_of
 from relpos._settings import kernels
 from relpos.torch._attend import Attend, attend
+from relpos.torch._causal import INTEGERS, without_causal_bias
 from relpos.torch._engine import TYPED, Setting, results_of, shown
 from relpos.torch._functions import own_setting
 from relpos.torch._tensors import attention_dtype, under_autocast
@@ -32,7 +32,6 @@ __all__ = ["AttentionOutput", "attention"]
 _TENSORS = {*OPERANDS, *fire_network.NAMES, *GRAPH, "buckets"}
 _COUNTS = {"query_offset", "key_lengths"}
 _ONLY_TENSORS = _TENSORS - _COUNTS
-_INTEGERS = (int, np.integer, torch.SymInt)
 _SEEDS = 2**63 - 1
 
 
@@ -159,7 +158,11 @@ def attention(
         (..., H, Lq, D), (..., Hk, Lk, D) and (..., Hk, Lk, Dv): rows of each head.
     attn_mask : Tensor, broadcasts to (..., H, Lq, Lk), optional
         Of bool: True = may attend. Floating: added after the scale. One of zeros and
-        ones alone is warned of, as in `relpos.attention`, unless it is traced.
+        ones alone is warned of, as in `relpos.attention`, unless it is traced. A
+        `CausalBias` of ``torch.nn.attention.bias`` hides what it says, by the numbers
+        of queries and keys. It also says `query_offset` where the call does not: 0
+        (`causal_upper_left`) or Lk - Lq (`causal_lower_right`). `is_causal` next to it
+        is an error.
     dropout_p : float, default 0
         Probability in [0, 1) that a weight is dropped, in training and out of it: pass
         0 where a module is in evaluation.
@@ -185,13 +188,15 @@ def attention(
     Returns
     -------
     Tensor or AttentionOutput
-        `out`, (..., H, Lq, Dv). With a `return_*` flag the named tuple
-        ``(out, lse, weights)``, None where not asked for.
+        `out`, (..., H, Lq, Dv), where ``...`` are the batch axes of all arguments. With
+        a `return_*` flag the named tuple ``(out, lse, weights)``, None where not asked
+        for.
 
     Raises
     ------
     TypeError
-        A tensor is on another device.
+        A tensor is on another device, or of a subclass whose memory does not have its
+        numbers: a masked tensor, or a CausalBias that is not `attn_mask`.
     NotImplementedError
         For forward-mode or second derivatives, and gradients of the weights.
 
@@ -229,6 +234,8 @@ def compute(
 
     `more` is the field of `Setting`.
     """
+    if given.get("attn_mask") is not None:
+        given = without_causal_bias(given["query"], given["key"], given)
     tensors: dict[str, Tensor] = {}
     values: dict[str, Any] = {}
     for name, value in given.items():
@@ -245,7 +252,7 @@ def compute(
         elif isinstance(value, Tensor) or name in _ONLY_TENSORS:
             wanted = "a tensor" if name in _ONLY_TENSORS else "no tensor"
             raise TypeError(f"{shown(name)}: got {kind_of(value)}; expected {wanted}")
-        elif name in _COUNTS and not isinstance(value, _INTEGERS):
+        elif name in _COUNTS and not isinstance(value, INTEGERS):
             tensors[name] = torch.from_numpy(as_integers(name, value))
         else:
             values[name] = own_setting(name, value)

@@ -23,13 +23,15 @@ from relpos.torch._tensors import (
     NO_TENSOR,
     array_of,
     check_devices,
-    check_padded,
+    check_kinds,
+    check_type,
     in_tensor_words,
     result_dtype,
     tensor_of,
     under_autocast,
 )
 from relpos.torch._tracing import (
+    PLAIN,
     apply,
     is_differentiated,
     is_dual,
@@ -112,6 +114,8 @@ class TensorFunction:
                 continue
             if not isinstance(value, Tensor):
                 raise TypeError(f"{name}: got {kind_of(value)}; expected a tensor")
+            if type(value) not in PLAIN:  # before it is asked for anything
+                check_type(name, type(value))
             if name not in self.gradients and requires_grad(value):
                 raise ValueError(
                     f"{name}: requires a gradient, which {self.name} does not have; "
@@ -132,8 +136,10 @@ class TensorFunction:
 
     def _call(self, values: Values) -> Tensor:
         args = [values[name] for name in (*self.operands, *self.settings)]
-        if is_traced([x for x in args[: len(self.operands)] if x is not None]):
-            check_padded(dict(zip(self.operands, args, strict=False)))
+        traced = is_traced([x for x in args[: len(self.operands)] if x is not None])
+        if traced or torch._C._are_functorch_transforms_active():
+            check_kinds(dict(zip(self.operands, args, strict=False)))
+        if traced:
             if not is_differentiated():
                 return self._op(*args)
             if torch.compiler.is_compiling():  # one that may stops here
@@ -385,11 +391,11 @@ def own_setting(name: str, value: Any) -> Any:
 
 
 def check_tensors(**values: object) -> None:
-    """Raise for an argument that is not a tensor, or is a nested one."""
+    """Raise for an argument that is not a tensor, or one that has no plain numbers."""
     for name, value in values.items():
         if not isinstance(value, Tensor):
             raise TypeError(f"{name}: got {kind_of(value)}; expected a tensor")
-    check_padded(values)
+    check_kinds(values)
 
 
 def no_forward_mode(name: str) -> NotImplementedError:

@@ -26,6 +26,7 @@ from relpos._checks import check_keywords
 from relpos._foreign import module_of
 from relpos._twins import TENSORS, twin
 from relpos.torch._attention import AttentionOutput, attention, compute
+from relpos.torch._causal import without_causal_bias
 from relpos.torch._functions import check_tensors, own_setting
 from relpos.torch._tensors import (
     check_dense,
@@ -159,6 +160,9 @@ def relative_global_attention(
     tensor([1., 1., 2.])
     """
     check_tensors(rel_key=rel_key)
+    # before the scheme's own is_causal, which is not in conflict with a CausalBias
+    if "attn_mask" in keywords:
+        keywords = without_causal_bias(query, key, keywords)
     settings = relative_global_settings(rel_key, keywords)
     return attention(query, key, value, rel_key=rel_key, **settings)
 

@@ -21,6 +21,7 @@ import torch
 
 from relpos._checks import Array
 from relpos._core import bfloat16, know_tensors
+from relpos.torch._tracing import PLAIN, expected_instead, is_transformed, unwrapped
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -102,7 +103,7 @@ def _widened(tensor: torch.Tensor) -> Array:
 
 def check_tensor(name: str, tensor: torch.Tensor) -> None:
     """Raise for a tensor whose memory is no strided array of this machine's."""
-    check_padded({name: tensor})
+    check_kinds({name: tensor})
     if tensor.device.type != "cpu":
         raise TypeError(
             f"{name}: got a tensor on device {str(tensor.device)!r}; expected one on "
@@ -132,15 +133,30 @@ def check_dense(name: str, tensor: torch.Tensor) -> None:
         )
 
 
-def check_padded(tensors: Mapping[str, object]) -> None:
-    """Raise for a nested tensor, by name: its items have lengths of their own."""
+def check_kinds(tensors: Mapping[str, object]) -> None:
+    """Raise for a tensor that is not what is in its memory, by name.
+
+    Such are nested tensors, whose items have lengths of their own, and some subclasses.
+    """
+    looks_inside = is_transformed()
     for name, tensor in tensors.items():
-        if isinstance(tensor, torch.Tensor) and tensor.is_nested:
+        if looks_inside or type(tensor) not in PLAIN:  # few are, and take longer
+            if not isinstance(tensor, torch.Tensor):
+                continue
+            check_type(name, type(unwrapped(tensor)))
+        if tensor.is_nested:  # type: ignore[attr-defined]
             raise TypeError(
                 f"{name}: got a nested tensor; expected a padded one (pass "
                 "tensor.to_padded_tensor(0.0), its padding hidden by key_lengths or a "
                 "mask)"
             )
+
+
+def check_type(name: str, kind: type) -> None:
+    """Raise for a subclass of Tensor whose memory is not its meaning."""
+    wanted = None if kind in PLAIN else expected_instead(kind)
+    if wanted is not None:
+        raise TypeError(f"{name}: got a {kind.__name__}; expected {wanted}")
 
 
 def in_tensor_words(

@@ -9,9 +9,12 @@ from typing import Any, TypeVar
 import torch
 from torch.autograd import forward_ad
 
+from relpos import _foreign
+
 Function = TypeVar("Function", bound=Callable[..., object])
 
-_PLAIN = {torch.Tensor, torch.nn.Parameter}
+#: Types of most tensors.
+PLAIN = {torch.Tensor, torch.nn.Parameter}
 _DERIVATIVES = "backward", "jvp"
 
 
@@ -26,9 +29,37 @@ def is_traced(tensors: Sequence[torch.Tensor]) -> bool:
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0:
         return True
     for tensor in tensors:  # noqa: SIM110 - any() takes twice the time
-        if tensor.is_meta or type(tensor) not in _PLAIN:
+        if type(tensor) not in PLAIN or tensor.is_meta:
             return True
     return False
+
+
+def is_transformed() -> bool:
+    """Return True inside of `torch.func`, whose tensors hide the types of others."""
+    active = not torch.compiler.is_compiling()
+    return active and torch._C._are_functorch_transforms_active()
+
+
+def unwrapped(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor as it was before `torch.func` took it, at every level."""
+    functorch = torch._C._functorch
+    while not torch.compiler.is_compiling():
+        if not functorch.is_functorch_wrapped_tensor(tensor):
+            break
+        tensor = functorch.get_unwrapped(tensor)
+    return tensor
+
+
+@constant_result
+def expected_instead(kind: type) -> str | None:
+    """Say what to pass instead of tensors of a class; None where they are read."""
+    return _foreign.expected_instead(kind)
+
+
+@constant_result
+def is_causal_bias(kind: type) -> bool:
+    """Return True for PyTorch's CausalBias and for classes that are made of it."""
+    return _foreign.CAUSAL_BIAS in _foreign.names_of(kind)
 
 
 def is_batched(tensor: torch.Tensor) -> bool:

@@ -19,6 +19,7 @@ from relpos.nn.transformer_xl import (
     read_call,
     settings_of,
 )
+from relpos.torch._causal import visible_pairs
 from relpos.torch._functions import check_tensors
 from relpos.torch.nn._layer import (
     AttentionLayer,
@@ -314,7 +315,9 @@ class RelPartialLearnableMultiHeadAttn(Layer):
         r_w_bias, r_r_bias : Tensor, (n_head, d_head)
             Biases u and v.
         attn_mask : Tensor of bool, or 0 and 1, optional
-            True = **hidden**: (Lk, B) hides keys, (Lq, Lk, B or 1) pairs.
+            True = **hidden**: (Lk, B) hides keys, (Lq, Lk, B or 1) pairs. A
+            `CausalBias` of ``torch.nn.attention.bias``, of Lq and Lk, hides what it
+            says.
         mems : Tensor, (M, B, d_model), optional
             The memory.
 
@@ -335,6 +338,9 @@ class RelPartialLearnableMultiHeadAttn(Layer):
         check_tensors(r=r)
         rows = r[:, 0] if r.dim() == 3 and r.shape[1] == 1 else r
         check_shape("r", rows, ("R", self.d_model))
+        seen = visible_pairs(mask, length, total, w.device)
+        if seen is not None:
+            mask = ~seen[..., None]
         hidden = _read_hidden(mask, length, total, w.shape[1])
         causal = _is_causal(hidden, length, total, len(rows))
         packed = self.qkv_net(self.layer_norm(both) if self.pre_lnorm else both)
@@ -480,7 +486,8 @@ class ConformerRelPositionAttention(AttentionLayer):
         pos_emb : Tensor, (2 Lk - 1, d_model) or (1, 2 Lk - 1, d_model)
             Encodings of the distances Lk - 1, ..., -(Lk - 1).
         mask : Tensor of bool, or 0 and 1, (B, 1 or Lq, Lk), optional
-            True or 1 = may attend.
+            True or 1 = may attend. A `CausalBias` of ``torch.nn.attention.bias``, of Lq
+            and Lk, hides what it says.
         cache : Tensor, (B, M, d_model), optional
             Put before key and value.
 
@@ -497,6 +504,9 @@ class ConformerRelPositionAttention(AttentionLayer):
             key, value = (torch.cat([cache, x], 1) for x in (key, value))
         lengths = query.shape[1], key.shape[1]
         check_queries(*lengths)
+        seen = visible_pairs(mask, *lengths, query.device)
+        if seen is not None:
+            mask = seen.expand(query.shape[0], *lengths)
         if mask is not None:
             check_tensors(mask=mask)
             check_pairs(tuple(mask.shape), query.shape[0], *lengths)

@@ -26,7 +26,8 @@ from relpos.nn._inputs import (
 )
 from relpos.nn.multihead import as_causal, default_sizes
 from relpos.nn.position import MUSIC_ROWS, music_rows
-from relpos.torch._tensors import without_modes
+from relpos.torch._causal import as_causal_bias, causal_terms, check_size
+from relpos.torch._tensors import check_kinds, without_modes
 from relpos.torch._tracing import constant_result
 from relpos.torch.nn._layer import (
     Layer,
@@ -297,12 +298,15 @@ class RelativeMultiheadAttention(Layer, nn.MultiheadAttention):
         need_weights : bool, default True
             Also return the weights, which take O(L S) memory.
         attn_mask : Tensor, (L, S) or (N * num_heads, L, S), optional
-            Of bool: True = **hidden**. Floating: added to the scores.
+            Of bool: True = **hidden**. Floating: added to the scores. A `CausalBias`
+            of ``torch.nn.attention.bias`` hides what it says, and is the
+            `query_offset` of a call without one, except for "transformer_xl".
         average_attn_weights : bool, default True
             Return the mean of the weights over the heads, not those of each.
         is_causal : bool, default False
-            Says that `attn_mask` is the causal one, which then is not read. The future
-            is hidden too where the module's own `is_causal` is True.
+            Says that `attn_mask` is the causal one, which then is not read, unless it
+            is a `CausalBias`. The future is hidden too where the module's own
+            `is_causal` is True.
         query_offset : int, optional
             Position of query 0 minus that of key 0, where their numbers differ.
 
@@ -332,16 +336,14 @@ class RelativeMultiheadAttention(Layer, nn.MultiheadAttention):
         (query, key, value), scheme = terms, SCHEMES[self.position]
         batch, heads, length, _ = query.shape
         sizes = batch, heads, length, key.shape[-2]
-        offset = self._offset(query_offset, *sizes[2:])
         causal = as_flag("is_causal", is_causal)
+        hides = self._hides(attn_mask, causal, query_offset, sizes, query.device)
+        offset, read = hides["query_offset"], hides.pop("attn_mask")
         settings = {
-            "attn_mask": _merged(
-                None if causal else attn_mask, key_padding_mask, sizes, dtype
-            ),
-            "is_causal": causal or self.is_causal,
-            "query_offset": offset,
+            "attn_mask": _merged(read, key_padding_mask, sizes, dtype),
             "dropout_p": self.dropout if self.training else 0.0,
             "return_weights": need_weights,
+            **hides,
             **scheme.arguments(self, query, key, offset),
         }
         rotated = scheme.rotate(self, query, offset), scheme.rotate(self, key), value
@@ -379,11 +381,40 @@ class RelativeMultiheadAttention(Layer, nn.MultiheadAttention):
         q, k, v = (split_heads(part, self.num_heads) for part in parts)
         return (q, k, v), unbatched
 
-    def _offset(self, offset: Any, length: int, total: int) -> Any:
-        """Return the position of query 0, that of key 0 being 0."""
+    def _hides(
+        self,
+        mask: Tensor | None,
+        is_causal: bool,
+        offset: Any,
+        sizes: tuple[int, int, int, int],
+        device: torch.device,
+    ) -> Terms:
+        """Return the keywords that say what is hidden, without the padding.
+
+        `attn_mask` is among them where it has to be read.
+        """
+        *_, length, total = sizes
+        bias = as_causal_bias(mask)
+        if bias is None:
+            offset, read = self._offset(offset, length, total), mask
+            terms = {"is_causal": is_causal, "query_offset": offset}
+        else:
+            check_size(bias, length, total)
+            offset, read = self._offset(offset, length, total, bias.shift), None
+            terms = causal_terms(bias, device, offset)
+        terms["is_causal"] = self.is_causal or terms.get("is_causal", False)
+        return terms | {"attn_mask": None if is_causal else read}
+
+    def _offset(
+        self, offset: Any, length: int, total: int, shift: int | None = None
+    ) -> Any:
+        """Return the position of query 0, that of key 0 being 0.
+
+        `shift` is what the mask says of it.
+        """
         scheme = SCHEMES[self.position]
         if offset is None:
-            offset = scheme.default_offset(length, total)
+            offset = scheme.default_offset(length, total, shift)
         elif scheme.has_one_offset and not isinstance(offset, torch.SymInt):
             if isinstance(offset, Tensor):
                 if offset.numel() != 1:
@@ -434,6 +465,7 @@ def _merged(
 
 
 def _check_kind(name: str, mask: Any) -> None:
+    check_kinds({name: mask})
     if not isinstance(mask, Tensor) or not (
         mask.dtype == torch.bool or mask.is_floating_point()
     ):
@@ -500,9 +532,14 @@ class Position:
     def start(self, module: Any, options: Options) -> None:
         """Register the parameters in a module."""
 
-    def default_offset(self, query_length: int, key_length: int) -> int | None:
-        """Return the position of query 0 where the call does not tell, None: ask."""
-        return 0 if query_length == key_length else None
+    def default_offset(
+        self, query_length: int, key_length: int, shift: int | None = None
+    ) -> int | None:
+        """Return the position of query 0 where the call does not tell, None: ask.
+
+        `shift` is what a mask says of it.
+        """
+        return 0 if query_length == key_length else shift
 
     def arguments(self, module: Any, query: Tensor, key: Tensor, offset: int) -> Terms:
         """Return keywords of the function: here every parameter under its name."""
@@ -523,8 +560,10 @@ class Position:
 class Nothing(Position):
     """No position: a causal mask counts from the first query and key on."""
 
-    def default_offset(self, query_length: int, key_length: int) -> int:
-        return 0
+    def default_offset(
+        self, query_length: int, key_length: int, shift: int | None = None
+    ) -> int:
+        return 0 if shift is None else shift
 
 
 class Shaw(Position):
@@ -567,8 +606,10 @@ class TransformerXL(Position):
         width = module.embed_dim
         module.pos_proj = nn.Linear(width, width, bias=False, **options)
 
-    def default_offset(self, query_length: int, key_length: int) -> int:
-        return key_length - query_length
+    def default_offset(
+        self, query_length: int, key_length: int, shift: int | None = None
+    ) -> int:
+        return key_length - query_length  # where its table is, whatever is hidden
 
     def arguments(self, module: Any, query: Tensor, key: Tensor, offset: int) -> Terms:
         lq, lk = query.shape[-2], key.shape[-2]

@@ -1,0 +1,131 @@
+"""PyTorch's causal masks as arguments of attention.
+
+A `CausalBias` of ``torch.nn.attention.bias`` is a tensor whose memory was never
+written. It says which keys each query sees, by the numbers of both: key j is visible to
+query i where ``j <= i + shift``. The shift of `causal_upper_left` is 0, that of
+`causal_lower_right` is Lk - Lq.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from relpos._attention.operands import OPERANDS
+from relpos._checks import as_flag, at_least_ndim
+from relpos.torch._functions import check_tensors
+from relpos.torch._tracing import PLAIN, is_batched, is_causal_bias, unwrapped
+
+#: Types of an offset of all items.
+INTEGERS = (int, np.integer, torch.SymInt)
+
+
+class Causal(NamedTuple):
+    """A CausalBias, by the sizes that it was made with and its shift."""
+
+    queries: Any
+    keys: Any
+    shift: Any
+
+
+def as_causal_bias(mask: object) -> Causal | None:
+    """Return what a CausalBias says; None of any other mask.
+
+    One over which `torch.vmap` maps is another mask, which is refused.
+    """
+    if not isinstance(mask, Tensor):
+        return None
+    bias: Any = unwrapped(mask)
+    if type(bias) in PLAIN or not is_causal_bias(type(bias)):
+        return None
+    if bias is not mask and is_batched(mask):
+        return None
+    variant = getattr(bias, "variant", None)
+    name = None if variant is None else variant.name
+    if name not in ("UPPER_LEFT", "LOWER_RIGHT"):
+        raise TypeError(
+            "attn_mask: got a CausalBias without its variant, as a part or a copy of "
+            "one; expected what causal_upper_left or causal_lower_right returns"
+        )
+    queries, keys = bias.seq_len_q, bias.seq_len_kv
+    return Causal(queries, keys, 0 if name == "UPPER_LEFT" else keys - queries)
+
+
+def check_size(causal: Causal, queries: Any, keys: Any) -> None:
+    """Raise for a mask of other lengths: PyTorch takes it for one of any length."""
+    if (causal.queries, causal.keys) != (queries, keys):
+        raise ValueError(
+            f"attn_mask: got a CausalBias of {causal.queries} queries and "
+            f"{causal.keys} keys; expected one of {queries} and {keys}"
+        )
+
+
+def visible_pairs(
+    mask: object, queries: Any, keys: Any, device: torch.device
+) -> Tensor | None:
+    """Return a CausalBias as flags, True = may attend; None of another mask."""
+    causal = as_causal_bias(mask)
+    if causal is None:
+        return None
+    check_size(causal, queries, keys)
+    pairs = torch.ones(queries, keys, dtype=torch.bool, device=device)
+    return pairs.tril(causal.shift)
+
+
+def causal_terms(
+    causal: Causal, device: torch.device, offset: Any = None, ranges: Any = None
+) -> dict[str, Any]:
+    """Return keywords of `attention` that hide what the mask hides.
+
+    `is_causal` counts positions, and the mask counts queries and keys. They agree where
+    `query_offset` is the shift, which it is if the call does not give it. An offset
+    that is given is that of the tables, too, and stays: then `key_ranges` has the mask.
+    """
+    if offset is None:
+        return {"is_causal": True, "query_offset": causal.shift, "key_ranges": ranges}
+    terms = {"query_offset": offset, "key_ranges": ranges}
+    if isinstance(offset, INTEGERS) and offset == causal.shift:
+        return terms | {"is_causal": True}
+    numbers = torch.arange(causal.queries, device=device)
+    ends = (numbers + (causal.shift + 1)).clamp(0, causal.keys)
+    if ranges is None:
+        both = torch.stack([torch.zeros_like(ends), ends], -1)
+        return terms | {"key_ranges": both}
+    return terms | {"key_ranges": _ending(ranges, ends)}
+
+
+def _ending(ranges: Any, ends: Tensor) -> Any:
+    """Return ranges (..., Lq, 2) without the keys from `ends` on.
+
+    What are no such ranges stay as they are, for attention to refuse.
+    """
+    is_whole = isinstance(ranges, Tensor) and not (
+        ranges.is_floating_point() or ranges.is_complex() or ranges.dtype is torch.bool
+    )
+    if not is_whole or ranges.shape[-2:] != (len(ends), 2):
+        return ranges
+    return torch.minimum(ranges, ends[:, None])
+
+
+def without_causal_bias(
+    query: Any, key: Any, keywords: dict[str, Any]
+) -> dict[str, Any]:
+    """Return keywords of `attention` in which a CausalBias is said by others."""
+    causal = as_causal_bias(keywords.get("attn_mask"))
+    if causal is None:
+        return keywords
+    if as_flag("is_causal", keywords.get("is_causal", False)):
+        raise ValueError(
+            "is_causal: got True next to a CausalBias as attn_mask, which says itself "
+            "what is hidden; expected one of the two"
+        )
+    check_tensors(query=query, key=key)
+    for name, tensor in (("query", query), ("key", key)):
+        at_least_ndim(name, tensor, 3, OPERANDS[name].shown)
+    check_size(causal, query.shape[-2], key.shape[-2])
+    given = keywords.get("query_offset"), keywords.get("key_ranges")
+    terms = causal_terms(causal, query.device, *given)
+    return {**keywords, "attn_mask": None, **terms}
