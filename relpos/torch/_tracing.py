@@ -14,7 +14,7 @@ from relpos import _foreign
 Function = TypeVar("Function", bound=Callable[..., object])
 
 #: Types of most tensors.
-PLAIN = {torch.Tensor, torch.nn.Parameter}
+PLAIN = torch.Tensor, torch.nn.Parameter
 _DERIVATIVES = "backward", "jvp"
 
 
