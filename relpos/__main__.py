@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import relpos
-from relpos import _bench
+from relpos import _bench, _tested
 from relpos._demo import page
 from relpos._opinion import check
 
@@ -18,6 +18,15 @@ def version() -> str:
     facts = relpos.show_config(mode="dicts")
     build = f"{facts['compiler']}, blas {facts['blas']}"
     return f"relpos {facts['version']} ({facts['isa']}; {build})"
+
+
+def show_info() -> None:
+    """Print how relpos was built, and its neighbours: which versions are tested."""
+    relpos.show_config()
+    heading = ("package", "installed", "tested from", "tested to")
+    print()
+    for row in (heading, *_tested.neighbours()):
+        print("{:<14} {:<14} {:<12} {}".format(*row))
 
 
 def parser() -> argparse.ArgumentParser:
@@ -36,7 +45,9 @@ def parser() -> argparse.ArgumentParser:
         "check",
         help="compare every scheme, and gradients, with the installed PyTorch",
     )
-    commands.add_parser("info", help="tell how this relpos was built and what it uses")
+    commands.add_parser(
+        "info", help="tell how this relpos was built, and versions of other packages"
+    )
     bench = commands.add_parser(
         "bench",
         help="time the kernels on this machine",
@@ -53,7 +64,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     if options.command == "info":
-        relpos.show_config()
+        show_info()
         return 0
     if options.command == "check":
         return check.run()

@@ -1,11 +1,15 @@
-"""CHANGELOG.md and CITATION.cff name the version that relpos has."""
+"""Versions in documents: that of relpos, and those of other packages."""
 
 import re
+import tomllib
 
 import pytest
-from documents import ROOT
+from documents import ROOT, section
 
 import relpos
+from relpos._tested import TESTED
+
+OLDEST, NEWEST = TESTED["oldest"], TESTED["newest"]
 
 pytestmark = pytest.mark.skipif(
     not (ROOT / "CHANGELOG.md").exists(), reason="no source tree"
@@ -25,3 +29,66 @@ def test_the_changelog_begins_with_this_version_and_names_each_once():
 
 def test_the_citation_is_of_this_version():
     assert f"\nversion: {relpos.__version__}\n" in text("CITATION.cff")
+
+
+# ---- versions of other packages: relpos/tested.toml --------------------------------
+
+
+def project():
+    return tomllib.loads(text("pyproject.toml"))["project"]
+
+
+def required(*extras):
+    """Return (package, condition) of relpos's own requirement and those of extras."""
+    named = list(project()["dependencies"])
+    for extra in extras:
+        named += project()["optional-dependencies"][extra]
+    return [re.fullmatch(r"([\w-]+)(?:\[\w+\])?(.*)", each).groups() for each in named]
+
+
+def test_pyproject_asks_for_the_oldest_that_is_tested():
+    extras = project()["optional-dependencies"]
+    asked = {pair for pair in required(*extras) if pair[0] in OLDEST}
+    assert asked == {(name, f">={version}") for name, version in OLDEST.items()}
+
+
+def test_every_package_that_users_may_add_is_tested():
+    users = required("plot", "files", "torch", "dask", "transformers")
+    assert {name for name, _ in users} <= OLDEST.keys()
+
+
+def test_both_sets_are_of_the_same_packages_and_every_change_is_between():
+    assert OLDEST.keys() == NEWEST.keys()
+    assert {
+        name: v for name, v in OLDEST.items() if order(v) > order(NEWEST[name])
+    } == {}
+    for name, version in TESTED["daily"].items():
+        assert order(OLDEST[name]) <= order(version) <= order(NEWEST[name])
+
+
+def order(version):
+    return [int(number) for number in version.split(".")]
+
+
+def test_the_table_of_install_has_these_versions():
+    rows = re.findall(
+        r"^\| `(\w+)` \| (\S+) \| (\S+) \|$", text("docs/install.md"), re.M
+    )
+    assert rows == [(name, OLDEST[name], NEWEST[name]) for name in OLDEST]
+
+
+def test_texts_have_these_versions():
+    limits = " ".join(section("docs/limits.md", "Where it runs").split())
+    install = " ".join(section("docs/install.md", "What runs where").split())
+    titles = {"numpy": "NumPy", "torch": "PyTorch", "transformers": "transformers"}
+    for package, title in titles.items():
+        said = f"{title} {OLDEST[package]} to {NEWEST[package]}"
+        assert said in limits
+        assert said in install or package == "numpy"
+    daily = "PyTorch {torch} and transformers {transformers}".format(**TESTED["daily"])
+    assert f"{daily} are tested on every change" in install
+
+
+def test_the_stages_pin_none_of_these_packages():
+    script = text(".ci/stages") + text(".ci/drift")
+    assert re.findall(rf"\b({'|'.join(OLDEST)})\b\S*==\d", script) == []

@@ -164,6 +164,21 @@ def test_a_wheel_lists_its_parts_and_has_the_same_bytes_in_another_folder(tree):
     assert bill["components"] == []
 
 
+def test_an_editable_install_writes_a_path_file_and_no_import_hook(tree):
+    """Type checkers and editors follow the first alone."""
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tree)
+    compiled = shutil.ignore_patterns("*.so", "__pycache__", "*.npz")
+    shutil.copytree(ROOT / "relpos", tree / "relpos", ignore=compiled)
+    done, _ = build(tree, "editable_wheel", "--dist-dir", "dist")
+    assert done.returncode == 0, done.stderr
+    (wheel,) = (tree / "dist").glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        (path,) = [n for n in archive.namelist() if ".dist-info/" not in n]
+        assert path.endswith(".pth")
+        assert archive.read(path).decode() == f"{tree}\n"
+
+
 def last_line(done):
     assert done.returncode == 1
     assert "Traceback" not in done.stderr

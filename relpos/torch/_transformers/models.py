@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from relpos._tested import warn_of_newer
+
 __all__ = ["register", "replace_attention"]
 
 
@@ -126,4 +128,4 @@ def _need_transformers() -> None:
             "in a checkout `pip install '.[transformers]'`",
             name="transformers",
         ) from exc
-    del transformers
+    warn_of_newer(torch=torch.__version__, transformers=transformers.__version__)
