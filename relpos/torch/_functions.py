@@ -138,7 +138,7 @@ class TensorFunction:
         args = [values[name] for name in (*self.operands, *self.settings)]
         traced = is_traced([x for x in args[: len(self.operands)] if x is not None])
         if traced or torch._C._are_functorch_transforms_active():
-            check_kinds(dict(zip(self.operands, args, strict=False)))
+            check_kinds({name: values[name] for name in self.operands})
         if traced:
             if not is_differentiated():
                 return self._op(*args)

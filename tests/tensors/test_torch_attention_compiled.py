@@ -7,7 +7,11 @@ import inspect
 
 import pytest
 import torch
-from inductor import NEEDS_COMPILER, compile_afresh  # noqa: F401
+from inductor import (  # noqa: F401
+    NEEDS_COMPILER,
+    NEEDS_WHOLE_GRAPH,
+    compile_afresh,
+)
 from torch.func import grad, jvp, vmap
 from torch_attention import CALLS, tensors_of
 
@@ -230,6 +234,7 @@ def test_weights_without_numbers_and_what_a_tracer_sees():
     assert torch.equal(graph(y + 1), relpos.torch.attention(*3 * [y + 1]))
 
 
+@NEEDS_WHOLE_GRAPH
 @pytest.mark.filterwarnings("ignore:Dynamo does not know")
 def test_what_is_not_compiled_runs_as_it_is():
     x = torch.randn(2, 5, 4, dtype=DOUBLE)

@@ -5,7 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from inductor import NEEDS_COMPILER, compile_afresh  # noqa: F401
+from inductor import (  # noqa: F401
+    NEEDS_COMPILER,
+    NEEDS_WHOLE_GRAPH,
+    compile_afresh,
+)
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad, gradcheck
 from torch.func import grad, jacrev, vmap
@@ -532,6 +536,7 @@ def test_tensors_without_numbers():
         assert (out.shape, out.dtype) == (want.shape, want.dtype)
 
 
+@NEEDS_WHOLE_GRAPH
 def test_what_is_not_compiled_says_so():
     slopes = torch.ones(2, dtype=torch.float64)
 

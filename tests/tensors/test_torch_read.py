@@ -550,6 +550,7 @@ def test_calls_that_python_prepares(name, monkeypatch):
         assert torch.equal(out, other) and found[1] == want[1]
 
 
+@needs_table
 def test_arguments_that_are_no_call_of_c():
     x = torch.randn(1, 2, 4, dtype=torch.float64)
     array, attend = x.numpy(), kernels().attend
