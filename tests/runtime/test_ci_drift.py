@@ -131,7 +131,7 @@ def test_a_newer_version_in_the_index_is_named(drift, said, line):
 def test_what_pytest_reports_is_counted(drift, tmp_path, tests, counts):
     (tmp_path / "test_it.py").write_text(tests)
     environment = drift.Environment(tmp_path)
-    environment.python = sys.executable
+    environment.pytest = [sys.executable, "-m", "pytest"]
     assert environment.test(tmp_path, ["test_it.py"]) == counts
 
 
@@ -139,5 +139,5 @@ def test_what_takes_too_long_is_stopped_and_fails(drift, tmp_path, monkeypatch):
     (tmp_path / "test_it.py").write_text("import time\ndef test_a(): time.sleep(600)")
     monkeypatch.setattr(drift, "LIMIT", 2)
     environment = drift.Environment(tmp_path)
-    environment.python = sys.executable
+    environment.pytest = [sys.executable, "-m", "pytest"]
     assert environment.test(tmp_path, ["test_it.py"]) == (0, 1, 0)
