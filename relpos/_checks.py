@@ -331,13 +331,13 @@ def as_choice(name: str, value: object, choices: Collection[str]) -> str:
 def at_least_ndim(name: str, array: Any, ndim: int, wanted: str) -> None:
     if array.ndim < ndim:
         raise ValueError(
-            f"{name}: shape {array.shape} has {array.ndim} axes; expected {wanted}"
+            f"{name}: shape {(*array.shape,)} has {array.ndim} axes; expected {wanted}"
         )
 
 
 def check_shape(name: str, array: Any, fits: object, wanted: object) -> None:
     if not fits:
-        raise ValueError(f"{name}: got shape {array.shape}; expected {wanted}")
+        raise ValueError(f"{name}: got shape {(*array.shape,)}; expected {wanted}")
 
 
 def check_match(name: str, array: Array, owner: str, shape: tuple[int, ...]) -> None:

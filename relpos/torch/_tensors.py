@@ -11,43 +11,31 @@ the dtype of its tensor.
 from __future__ import annotations
 
 import functools
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
 
 from relpos._checks import Array
 from relpos._core import bfloat16, know_tensors
+from relpos._tensors import (
+    NO_TENSOR as NO_TENSOR,
+    check_dense as check_dense,
+    check_devices as check_devices,
+    check_float_dtype as check_float_dtype,
+    check_storage,
+    check_strided,
+    in_tensor_words as in_tensor_words,
+)
 from relpos.torch._tracing import PLAIN, expected_instead, is_transformed, unwrapped
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 know_tensors(torch.Tensor, torch.nn.Parameter)
 
 #: Dtypes that are computed in another one: NumPy lacks bfloat16, and converts float16
 #: some 20 times more slowly than torch.
 _WIDENED = {torch.bfloat16: np.float32, torch.float16: np.float32}
-
-#: A tensor that was given for a number or a list, in a message.
-NO_TENSOR = "a tensor; expected none (pass tensor.item() or tensor.tolist())"
-
-#: Words of messages about arrays, and those about tensors.
-_WORDS = {
-    ".astype(np.float32)": ".to(torch.float32)",
-    ".astype(bool)": ".to(torch.bool)",
-    "expected float16, float32 or": "expected bfloat16, float16, float32 or",
-    "expected bool, float16,": "expected bool, bfloat16, float16,",
-    "a torch Tensor; expected a NumPy array (relpos.torch has functions for "
-    "tensors, with autograd; for arrays pass tensor.detach().cpu().numpy())": NO_TENSOR,
-}
-
-
-#: An array in a message.
-_DTYPE = re.compile(r"got (?:an array of )?dtype (\w+)")
 
 
 def array_of(name: str, value: Any, short: bool = False) -> Any:
@@ -62,11 +50,7 @@ def array_of(name: str, value: Any, short: bool = False) -> Any:
     if value.requires_grad:
         value = value.detach()
     try:
-        if not value.untyped_storage().nbytes() and value.numel():
-            raise ValueError(
-                f"{name}: got a tensor whose storage was resized to 0 bytes; expected "
-                "one that has its numbers"
-            )
+        check_storage(name, value)
         if value.dtype in _WIDENED and value.is_cpu:  # copy_ takes any device
             return _words(value) if short and _is_stored(value) else _widened(value)
         return value.numpy()
@@ -104,33 +88,7 @@ def _widened(tensor: torch.Tensor) -> Array:
 def check_tensor(name: str, tensor: torch.Tensor) -> None:
     """Raise for a tensor whose memory is no strided array of this machine's."""
     check_kinds({name: tensor})
-    if tensor.device.type != "cpu":
-        raise TypeError(
-            f"{name}: got a tensor on device {str(tensor.device)!r}; expected one on "
-            "the CPU (pass tensor.cpu())"
-        )
-    check_dense(name, tensor)
-    if tensor.is_quantized:
-        raise TypeError(
-            f"{name}: got a quantized tensor of {tensor.dtype}; expected one that is "
-            "not (pass tensor.dequantize())"
-        )
-    if torch._C._functorch.is_legacy_batchedtensor(tensor):
-        raise TypeError(
-            f"{name}: got a tensor of torch.autograd's own batches (is_grads_batched, "
-            "vectorize=True); expected those of torch.func: jacrev, or vmap of vjp"
-        )
-    if tensor.dtype.itemsize == 1 and tensor.dtype.is_floating_point:
-        check_float_dtype(name, tensor.dtype, "a tensor of ")
-
-
-def check_dense(name: str, tensor: torch.Tensor) -> None:
-    """Raise for a sparse tensor, or one of another layout."""
-    if tensor.layout != torch.strided:
-        raise TypeError(
-            f"{name}: got a tensor of layout {tensor.layout}; expected a dense one "
-            "(pass tensor.to_dense())"
-        )
+    check_strided(name, tensor)
 
 
 def check_kinds(tensors: Mapping[str, object]) -> None:
@@ -157,65 +115,6 @@ def check_type(name: str, kind: type) -> None:
     wanted = None if kind in PLAIN else expected_instead(kind)
     if wanted is not None:
         raise TypeError(f"{name}: got a {kind.__name__}; expected {wanted}")
-
-
-def in_tensor_words(
-    function: Callable[P, R],
-    tensors_of: Callable[P, Mapping[str, object]] | None = None,
-) -> Callable[P, R]:
-    """Reword the errors of a function of arrays for its caller's tensors.
-
-    `tensors_of` returns them by name: an array may have another dtype than its tensor.
-    """
-
-    @functools.wraps(function)
-    def worded(*args: P.args, **keywords: P.kwargs) -> R:
-        try:
-            return function(*args, **keywords)
-        except TypeError as error:
-            tensors = tensors_of(*args, **keywords) if tensors_of is not None else {}
-            words = _about_tensors(str(error), tensors)
-            if words == str(error):
-                raise
-            raise TypeError(words) from None
-
-    return worded
-
-
-def _about_tensors(words: str, tensors: Mapping[str, object]) -> str:
-    """Reword an error, which begins with the name of an argument."""
-    for of_arrays, of_tensors in _WORDS.items():
-        words = words.replace(of_arrays, of_tensors)
-    tensor = tensors.get(words.partition(":")[0])
-    dtype = tensor.dtype if isinstance(tensor, torch.Tensor) else r"torch.\1"
-    return _DTYPE.sub(f"got a tensor of dtype {dtype}", words)
-
-
-def check_float_dtype(name: str, dtype: object, got: str = "") -> None:
-    """Raise unless a dtype is one of those that numbers have here."""
-    if dtype not in (*_WIDENED, torch.float32, torch.float64):
-        raise TypeError(
-            f"{name}: got {got}{dtype}; expected bfloat16, float16, float32 or float64"
-        )
-
-
-def check_devices(tensors: Mapping[str, object]) -> None:
-    """Raise unless all tensors, by name, are on the device of the first of them.
-
-    A number of the CPU goes with tensors of any device, as in torch.
-    """
-    devices = {
-        name: x.device
-        for name, x in tensors.items()
-        if isinstance(x, torch.Tensor) and (x.dim() or x.device.type != "cpu")
-    }
-    for name, device in devices.items():
-        first, wanted = next(iter(devices.items()))
-        if device != wanted:
-            raise TypeError(
-                f"{name}: got a tensor on device {str(device)!r}; expected one on "
-                f"{str(wanted)!r}, as {first}"
-            )
 
 
 def tensor_of(array: Array, dtype: torch.dtype | None = None) -> torch.Tensor:

@@ -1,0 +1,145 @@
+"""Checks of tensors of torch, and the words of errors about them.
+
+torch is not imported here: who has a tensor has imported it.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+#: A tensor that was given for a number or a list, in a message.
+NO_TENSOR = "a tensor; expected none (pass tensor.item() or tensor.tolist())"
+
+#: Words of messages about arrays, and those about tensors.
+_WORDS = {
+    ".astype(np.float32)": ".to(torch.float32)",
+    ".astype(bool)": ".to(torch.bool)",
+    "expected float16, float32 or": "expected bfloat16, float16, float32 or",
+    "expected bool, float16,": "expected bool, bfloat16, float16,",
+    "a torch Tensor; expected a NumPy array (relpos.torch has functions for "
+    "tensors, with autograd; for arrays pass tensor.detach().cpu().numpy())": NO_TENSOR,
+}
+
+
+#: An array in a message.
+_DTYPE = re.compile(r"got (?:an array of )?dtype (\w+)")
+
+
+def is_tensor(value: object) -> bool:
+    """Return True for a tensor, one of a subclass included."""
+    return isinstance(value, getattr(sys.modules.get("torch"), "Tensor", ()))
+
+
+def check_strided(name: str, tensor: Any) -> None:
+    """Raise for a tensor whose memory is no strided array of this machine's."""
+    if tensor.is_nested:
+        raise TypeError(
+            f"{name}: got a nested tensor; expected a dense one (pass "
+            "tensor.to_padded_tensor(0.0))"
+        )
+    if tensor.device.type != "cpu":
+        raise TypeError(
+            f"{name}: got a tensor on device {str(tensor.device)!r}; expected one on "
+            "the CPU (pass tensor.cpu())"
+        )
+    check_dense(name, tensor)
+    if tensor.is_quantized:
+        raise TypeError(
+            f"{name}: got a quantized tensor of {tensor.dtype}; expected one that is "
+            "not (pass tensor.dequantize())"
+        )
+    if sys.modules["torch"]._C._functorch.is_legacy_batchedtensor(tensor):
+        raise TypeError(
+            f"{name}: got a tensor of torch.autograd's own batches (is_grads_batched, "
+            "vectorize=True); expected those of torch.func: jacrev, or vmap of vjp"
+        )
+    if tensor.dtype.itemsize == 1 and tensor.dtype.is_floating_point:
+        check_float_dtype(name, tensor.dtype, "a tensor of ")
+
+
+def check_dense(name: str, tensor: Any) -> None:
+    """Raise for a sparse tensor, or one of another layout."""
+    if tensor.layout != sys.modules["torch"].strided:
+        raise TypeError(
+            f"{name}: got a tensor of layout {tensor.layout}; expected a dense one "
+            "(pass tensor.to_dense())"
+        )
+
+
+def check_storage(name: str, tensor: Any) -> None:
+    """Raise for a tensor whose memory was given back, of which a view stays."""
+    if not tensor.untyped_storage().nbytes() and tensor.numel():
+        raise ValueError(
+            f"{name}: got a tensor whose storage was resized to 0 bytes; expected "
+            "one that has its numbers"
+        )
+
+
+def check_float_dtype(name: str, dtype: object, got: str = "") -> None:
+    """Raise unless a dtype is one of those that numbers have here."""
+    torch = sys.modules["torch"]
+    if dtype not in (torch.bfloat16, torch.float16, torch.float32, torch.float64):
+        raise TypeError(
+            f"{name}: got {got}{dtype}; expected bfloat16, float16, float32 or float64"
+        )
+
+
+def check_devices(tensors: Mapping[str, Any]) -> None:
+    """Raise unless all tensors, by name, are on the device of the first of them.
+
+    A number of the CPU goes with tensors of any device, as in torch.
+    """
+    devices = {
+        name: x.device
+        for name, x in tensors.items()
+        if is_tensor(x) and (x.dim() or x.device.type != "cpu")
+    }
+    for name, device in devices.items():
+        first, wanted = next(iter(devices.items()))
+        if device != wanted:
+            raise TypeError(
+                f"{name}: got a tensor on device {str(device)!r}; expected one on "
+                f"{str(wanted)!r}, as {first}"
+            )
+
+
+# ---- words of errors -----------------------------------------------------------------
+
+
+def in_tensor_words(
+    function: Callable[P, R],
+    tensors_of: Callable[P, Mapping[str, Any]] | None = None,
+) -> Callable[P, R]:
+    """Reword the errors of a function of arrays for its caller's tensors.
+
+    `tensors_of` returns them by name: an array may have another dtype than its tensor.
+    """
+
+    @functools.wraps(function)
+    def worded(*args: P.args, **keywords: P.kwargs) -> R:
+        try:
+            return function(*args, **keywords)
+        except TypeError as error:
+            tensors = tensors_of(*args, **keywords) if tensors_of is not None else {}
+            words = _about_tensors(str(error), tensors)
+            if words == str(error):
+                raise
+            raise TypeError(words) from None
+
+    return worded
+
+
+def _about_tensors(words: str, tensors: Mapping[str, Any]) -> str:
+    """Reword an error, which begins with the name of an argument."""
+    for of_arrays, of_tensors in _WORDS.items():
+        words = words.replace(of_arrays, of_tensors)
+    tensor: Any = tensors.get(words.partition(":")[0])
+    dtype = tensor.dtype if is_tensor(tensor) else r"torch.\1"
+    return _DTYPE.sub(f"got a tensor of dtype {dtype}", words)
