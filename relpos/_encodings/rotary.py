@@ -146,7 +146,7 @@ def _angle_parts(
     return np.array(1.0), (exact, np.array(0.0))
 
 
-def _as_rotation(given: Mapping[str, Any]) -> Rotation:
+def as_rotation(given: Mapping[str, Any]) -> Rotation:
     """Check the arguments of `apply_rotary` and spread them over the rows of x."""
     rows, magnitude = as_floating("x", given["x"]), given["magnitude"]
     at_least_ndim("x", rows, 2, "(..., L, D)")
@@ -285,7 +285,7 @@ def apply_rotary(
     array([[ 0.5403, -0.8415],
            [-0.4161, -0.9093]])
     """
-    rotation = _as_rotation(locals())
+    rotation = as_rotation(locals())
     given = rotation.x
     wanted = given.dtype.newbyteorder("=")
     if out is None:
@@ -386,7 +386,7 @@ def apply_rotary_backward(
     >>> grads.x.round(4), grads.inv_freq.round(4), grads.angles
     (array([[ 0.0707, -0.9975]]), array([-3.4169]), None)
     """
-    rotation = _as_rotation(locals())
+    rotation = as_rotation(locals())
     grad = as_floating("grad_out", grad_out)
     check_match("grad_out", grad, "x", rotation.x.shape)
     grad = native(grad, common_dtype(grad.dtype, rotation.dtype))

@@ -13,7 +13,11 @@ Each takes parameters the way the model stores them and returns a dict of keywor
 Other arguments go with them, as ``is_causal=True`` in a decoder. Parameters come in the
 order of the model's state_dict, with its names.
 
-A recipe that computes its arguments returns a `Recipe`, a dict whose method
+Arrays may be tensors of PyTorch: the recipe then returns tensors, for the functions of
+`relpos.torch`, and autograd computes gradients through it. All arrays of a call are of
+one kind. A dtype of torch asks for a tensor, too.
+
+Of arrays, a recipe that computes its arguments returns a `Recipe`, a dict whose method
 `~Recipe.backward` turns the result of `relpos.AttentionContext.backward` into gradients
 of the parameters. Of all others the gradients are under the names of the arguments, in
 the model's own order of rows; the gradient of a parameter that feeds several arguments

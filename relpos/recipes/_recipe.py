@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -13,17 +14,23 @@ from relpos._checks import (
     POSITION_LIMIT,
     Array,
     as_array,
-    as_floating,
     as_int,
     at_least_ndim,
     check_memory,
     check_shape as check_fits,
     kind_of,
-    like,
     quiet,
     reject_foreign,
 )
+from relpos._tensors import is_tensor
 from relpos.nn._inputs import check_shape, join_heads, product, split_heads
+from relpos.recipes._tensors import (
+    as_floating,
+    as_plain,
+    like,
+    multiplied,
+    singles_or_doubles,
+)
 
 __all__ = ["Recipe"]
 
@@ -41,6 +48,8 @@ class Recipe(dict[str, Argument]):
     It is a dict: pass it on as ``attention(q, k, v, **recipe)``. It refers to the
     parameters that it was made from. Changing their numbers makes later gradients
     wrong.
+
+    A recipe of tensors has no `backward`: autograd computes gradients through it.
 
     Examples
     --------
@@ -84,8 +93,14 @@ class Recipe(dict[str, Argument]):
         Raises
         ------
         TypeError, ValueError
-            If a gradient is missing, or of another kind or shape than its argument.
+            If a gradient is missing, or of another kind or shape than its argument, or
+            if the recipe is one of tensors.
         """
+        if any(map(is_tensor, self.values())):
+            raise TypeError(
+                "backward: got a recipe of tensors; expected one of arrays (autograd "
+                "computes the gradients of tensors: call backward of a loss)"
+            )
         if hasattr(gradients, "_asdict"):
             gradients = gradients._asdict()
         if not isinstance(gradients, Mapping):
@@ -115,16 +130,18 @@ def as_table(name: str, value: Any, wanted: str) -> Any:
     An array of another tool stays what it is, so that tools that record transpositions
     and sums compute its gradient.
     """
-    reject_foreign(name, value)
+    if not is_tensor(value):
+        reject_foreign(name, value)
     other = hasattr(value, "ndim") and not isinstance(value, np.ndarray)
-    table = value if other else as_floating(name, value)
+    other = other and not is_tensor(value)
+    table: Any = value if other else as_floating(name, value)
     at_least_ndim(name, table, 2, wanted)
     return table
 
 
-def as_shaped(name: str, value: object, *shape: int | str) -> Array:
+def as_shaped(name: str, value: object, *shape: int | str) -> Any:
     """Return a floating array; in `shape` an int is fixed and a word is free."""
-    array = as_floating(name, value)
+    array: Any = as_floating(name, value)
     check_shape(name, array, shape)
     return array
 
@@ -133,7 +150,7 @@ def check_buckets(name: str, table: Array, count: int) -> None:
     """Refuse a table of T5's buckets in both directions that has too few or many."""
     if not 4 <= count <= MAX_BUCKETS:
         raise ValueError(
-            f"{name}: got shape {table.shape}, {count} buckets; expected 4 to "
+            f"{name}: got shape {(*table.shape,)}, {count} buckets; expected 4 to "
             f"{MAX_BUCKETS}"
         )
 
@@ -142,20 +159,21 @@ def as_projection(
     name: str, value: object, rows: int | str, waves: str = "sines and cosines"
 ) -> Array:
     """Return the weight of a projection of waves, which come in pairs."""
-    weight = as_shaped(name, value, rows, "E")
+    weight: Array = as_shaped(name, value, rows, "E")
     fits = rows and weight.shape[1] and weight.shape[1] % 2 == 0
     check_fits(name, weight, fits, f"an even E, {waves}")
     return weight
 
 
 def as_query(value: object, length: str = "L") -> Array:
-    query = as_floating("query", value)
+    query: Array = as_floating("query", value)
     fits = query.ndim > 2 and query.shape[-1]
     check_fits("query", query, fits, f"(..., H, {length}, D), D at least 1")
     return query
 
 
 def as_positions(value: object) -> Array:
+    value = as_plain("positions", value)
     array = as_array("positions", value)
     if array.dtype.kind not in "iuf":
         raise TypeError(f"positions: got {kind_of(value)}; expected real numbers")
@@ -183,14 +201,14 @@ def check_rows(name: str, rows: int, weight: Array) -> None:
         check_memory(name, (rows, width), np.dtype(np.float64))
 
 
-def projected(weight: Array, positions: Array, heads: int) -> Array:
+def projected(weight: Array, positions: Array, heads: int) -> Any:
     """Return positions (R, F), projected by a weight (H * D, F), as (H, R, D)."""
-    kind = np.result_type(weight, np.float32)
-    rows = product(positions.astype(kind), weight.astype(kind).T)
+    rows, columns = (singles_or_doubles(x, weight) for x in (positions, weight))
+    rows = multiplied(rows, columns.T)
     return like(split_heads(rows, heads), weight)
 
 
-def projected_backward(grad: Array, positions: Array, weight: Array) -> Array:
+def projected_backward(grad: Array, positions: Array, weight: Array) -> Any:
     kind = np.result_type(weight, np.float32)
     columns = join_heads(grad.astype(kind)).T
     return like(product(columns, positions.astype(kind)), weight)
@@ -204,7 +222,7 @@ def transformer_xl(parameters: Arrays, rows: Array, factor: float = 1.0) -> Reci
     u, v, weight = parameters.values()
     dim = u.shape[-1]
     keywords = {
-        "rel_key": projected(weight, rows, u.size // dim),
+        "rel_key": projected(weight, rows, math.prod(u.shape[:-1])),
         "pos_bias_u": like(factor * u, u).reshape(-1, dim),
         "pos_bias_v": like(factor * v, v).reshape(-1, dim),
         "beyond": "raise",

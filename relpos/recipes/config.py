@@ -7,24 +7,20 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from relpos._checks import (
     POSITION_LIMIT,
     Array,
     as_choice,
-    as_floating,
     as_int,
     as_ints,
     as_real,
     check_shape,
     kind_of,
-    like,
     quiet,
 )
 from relpos._encodings.rotary_config import as_config
-from relpos._foreign import of_tensor
 from relpos.recipes._recipe import Keywords, as_length, projected
+from relpos.recipes._tensors import as_floating, check_kinds, doubles, like
 from relpos.recipes.decoders import gemma2, gpt_oss, inkling, recurrent_gemma
 from relpos.recipes.images import as_window, beit, sam, swin, swin_v2
 from relpos.recipes.speech import vits, wav2vec2_bert
@@ -63,7 +59,7 @@ class _Model(NamedTuple):
         return bool(self._names(ending))
 
     def weight(self, ending: str) -> Any:
-        """Return the array whose name ends like this, of the layer or of all layers."""
+        """Return the weight whose name ends so, of the layer or of all layers."""
         names = self._names(ending)
         if len(names) != 1:
             found = f"{len(names)} names that end" if names else "no name that ends"
@@ -71,7 +67,7 @@ class _Model(NamedTuple):
                 f"state_dict: {found} with {ending!r} for layer {self.layer}; expected "
                 f"that of one {self.config['model_type']} model"
             )
-        return of_tensor(self.state[names[0]])
+        return self.state[names[0]]
 
     def _names(self, ending: str) -> list[str]:
         """Return names of this layer, whose number comes first, else of no layer."""
@@ -201,21 +197,24 @@ def _embeddings(model: _Model) -> tuple[Array, int | None]:
             model.weight(rf"encoder\.LayerNorm\.{part}") for part in ("weight", "bias")
         )
         eps = as_real("config: layer_norm_eps", model.setting("layer_norm_eps"))
-        x = rows.astype(np.float64)
-        x -= x.mean(axis=-1, keepdims=True)
-        x /= np.sqrt((x * x).mean(axis=-1, keepdims=True) + eps)
+        check_kinds({"rel_embeddings": rows, "weight": weight, "bias": bias})
+        x = doubles(rows)
+        x = x - x.mean(axis=-1, keepdims=True)
+        x = x / ((x * x).mean(axis=-1, keepdims=True) + eps) ** 0.5
         rows = like(x * weight + bias, rows)
     return rows, reach if buckets > 0 else None
 
 
 @quiet
-def _project(model: _Model, name: str, rows: Array) -> Array:
+def _project(model: _Model, name: str, rows: Array) -> Any:
     heads = model.number("num_attention_heads")
     weight = as_floating(name, model.weight(rf"attention\.self\.{name}\.weight"))
+    check_kinds({"rel_embeddings": rows, name: weight})
     table = projected(weight, rows, heads)
     ending = rf"attention\.self\.{name}\.bias"
     if model.has(ending):
         bias = as_floating(name, model.weight(ending))
+        check_kinds({name: weight, f"{name}.bias": bias})
         table = table + bias.reshape(heads, 1, -1)
     return table
 
@@ -379,7 +378,8 @@ def from_config(
         The values of config.json; its ``model_type`` chooses the recipe.
     state_dict : mapping of str to array_like or tensor
         Weights of the whole model or of any part that has those of the layer, under
-        their names there; tensors of PyTorch become arrays, bfloat16 float32.
+        their names there. Of arrays, the result has arrays; of tensors of PyTorch it
+        has tensors, with the gradients of those that require one.
     layer : int, default 0
         The layer; in a model of stages (Swin Transformer) counted through all.
 

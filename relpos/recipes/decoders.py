@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 
@@ -12,18 +12,18 @@ from relpos._checks import (
     Array,
     ArrayLike,
     as_choice,
-    as_floating,
     as_integers,
     as_positive,
     as_real,
     at_least_ndim,
     check_memory,
     check_shape,
-    like,
     native,
     quiet,
 )
-from relpos._encodings.rotary import apply_rotary, apply_rotary_backward
+from relpos._encodings.absolute import frequency_parts
+from relpos._encodings.rotary import apply_rotary, apply_rotary_backward, as_rotation
+from relpos._tensors import is_tensor
 from relpos._twins import twin
 from relpos.recipes._recipe import (
     Arrays,
@@ -35,6 +35,18 @@ from relpos.recipes._recipe import (
     as_table,
     causal,
 )
+from relpos.recipes._tensors import (
+    AnyTensor,
+    Tensor,
+    as_floating,
+    as_plain,
+    doubles,
+    like,
+    on_tensors,
+    singles_or_doubles,
+    softplus,
+)
+from relpos.reference._xp import namespace
 
 __all__ = ["forgetting_transformer", "gemma2", "gpt_oss"]
 __all__ += ["inkling", "inkling_temperature", "llama4"]
@@ -77,6 +89,7 @@ def recurrent_gemma(attention_window_size: int = 2048) -> Keywords:
     return causal("attention_window_size", attention_window_size)
 
 
+@on_tensors
 def gpt_oss(sinks: ArrayLike, *, sliding_window: int | None = None) -> Keywords:
     r"""Attention of gpt-oss: a learned logit of each head has a share of every row.
 
@@ -167,6 +180,7 @@ def gemma2(
 # ---- Llama 4 -------------------------------------------------------------------------
 
 
+@on_tensors
 def llama4(
     query_length: int,
     key_length: int | None = None,
@@ -228,7 +242,7 @@ def llama4(
             f"key_length: got {keys} for {queries} queries; expected at least as many"
         )
     chunk = as_length("attention_chunk_size", attention_chunk_size)
-    first = as_integers("start", start)
+    first = as_integers("start", as_plain("start", start))
     if first.size and not 0 <= first.min() <= first.max() <= POSITION_LIMIT:
         raise ValueError("start: expected tokens from 0 to 2**60")
     check_memory("query_length", (*first.shape, queries, 2), np.dtype(np.int64))
@@ -239,10 +253,22 @@ def llama4(
     return places | causal("window", None)
 
 
-@quiet
+@overload
+def llama4_temperature(
+    positions: AnyTensor, *, floor_scale: float = 8192.0, attn_scale: float = 0.1
+) -> AnyTensor: ...
+@overload
 def llama4_temperature(
     positions: ArrayLike, *, floor_scale: float = 8192.0, attn_scale: float = 0.1
-) -> Array:
+) -> Array: ...
+@on_tensors
+@quiet
+def llama4_temperature(
+    positions: ArrayLike | Tensor,
+    *,
+    floor_scale: float = 8192.0,
+    attn_scale: float = 0.1,
+) -> Array | Tensor:
     r"""Factor of Llama 4's queries on layers without rotary encoding.
 
     .. math:: \tau_n = 1 + a \log\left(1 + \left\lfloor \frac{n + 1}{floor}
@@ -282,6 +308,7 @@ def llama4_temperature(
 # ---- Inkling -------------------------------------------------------------------------
 
 
+@on_tensors
 def inkling(proj: ArrayLike, head_dim: int, *, window: int | None = None) -> Keywords:
     r"""Inkling's attention: a bank of curves over the distance, mixed by each query.
 
@@ -333,7 +360,7 @@ def inkling(proj: ArrayLike, head_dim: int, *, window: int | None = None) -> Key
     fits = bank.ndim == 2 and bank.shape[1] > 0
     check_shape("proj", bank, fits, "(d_rel, extent)")
     return {
-        "rel_key": bank.T[::-1],
+        "rel_key": namespace(bank).flip(bank.T, (0,)),
         "min_relative_position": 1 - bank.shape[1],
         "beyond": "zero",
         "scale": 1 / as_length("head_dim", head_dim),
@@ -341,11 +368,23 @@ def inkling(proj: ArrayLike, head_dim: int, *, window: int | None = None) -> Key
     }
 
 
-@twin(inkling, titles=("References",))
-@quiet
+@overload
+def inkling_temperature(
+    positions: AnyTensor, log_scaling_n_floor: float, *, log_scaling_alpha: float = 0.1
+) -> AnyTensor: ...
+@overload
 def inkling_temperature(
     positions: ArrayLike, log_scaling_n_floor: float, *, log_scaling_alpha: float = 0.1
-) -> Array:
+) -> Array: ...
+@twin(inkling, titles=("References",))
+@on_tensors
+@quiet
+def inkling_temperature(
+    positions: ArrayLike | Tensor,
+    log_scaling_n_floor: float,
+    *,
+    log_scaling_alpha: float = 0.1,
+) -> Array | Tensor:
     r"""Factor of Inkling's queries, and of their position queries, on full layers.
 
     .. math:: \tau_n = 1 + \alpha \log \max\left(1, \frac{n + 1}{floor}\right)
@@ -379,6 +418,7 @@ def inkling_temperature(
 # ---- the Forgetting Transformer ------------------------------------------------------
 
 
+@on_tensors
 @quiet
 def forgetting_transformer(
     f_proj_weight: ArrayLike,
@@ -433,12 +473,12 @@ def forgetting_transformer(
     array([-0.69314718, -0.69314718, -0.69314718, -0.69314718, -0.69314718])
     """
     weight = as_shaped("f_proj_weight", f_proj_weight, "H", "E")
-    check_shape("f_proj_weight", weight, weight.size > 0, "numbers")
+    check_shape("f_proj_weight", weight, 0 not in weight.shape, "numbers")
     bias = as_shaped("f_proj_bias", f_proj_bias, len(weight))
     hidden = as_shaped("hidden_states", hidden_states, "...", "L", weight.shape[1])
-    x, factors, offset = (y.astype(np.float64) for y in (hidden, weight, bias))
-    logits = np.swapaxes(x @ factors.T + offset, -1, -2)  # (..., H, L)
-    decay = like(-np.logaddexp(0, -logits), hidden)
+    x, factors, offset = map(doubles, (hidden, weight, bias))
+    logits = (x @ factors.T + offset).swapaxes(-1, -2)  # (..., H, L)
+    decay = like(-softplus(-logits), hidden)
     keywords = {"log_decay": decay, **causal("window_size", window_size)}
     return Recipe(keywords, partial(_forgetting_backward, weight, bias, hidden, logits))
 
@@ -462,26 +502,34 @@ def _forgetting_backward(
 class _Polar(NamedTuple):
     """Each number of x as a vector of its own, before its position rotates it."""
 
-    x: Array  # as given
-    bias: Array | None  # as given
-    size: Array  # softplus(x), of the computation's dtype
-    cosine: Array  # of the bias, (H, 1, D) or (D,)
-    sine: Array
+    x: Any  # as given
+    bias: Any  # as given, or None
+    size: Any  # softplus(x), of the computation's dtype
+    cosine: Any  # of the bias, (H, 1, D) or (D,)
+    sine: Any
 
     @property
-    def vectors(self) -> Array:
+    def vectors(self) -> Any:
         """The vectors, (..., L, 2D): the first components, then the second ones."""
-        return np.concatenate([self.size * self.cosine, self.size * self.sine], axis=-1)
+        xp = namespace(self.size)
+        return xp.concatenate([self.size * self.cosine, self.size * self.sine], axis=-1)
 
-    def backward(
-        self, positions: ArrayLike | None, options: Keywords, grads: Arrays
-    ) -> Arrays:
+    def rotated(self, positions: Any, options: Keywords) -> Any:
+        """Return the vectors, rotated by their positions, in the dtype of x."""
+        vectors = self.vectors
+        if is_tensor(vectors):
+            return like(_rotated(vectors, positions, options), self.x)
+        apply_rotary(vectors, positions, **options, out=vectors)
+        return like(vectors, self.x)
+
+    def backward(self, positions: Any, options: Keywords, grads: Arrays) -> Arrays:
         (grad,) = grads.values()
         grad = grad.astype(self.size.dtype)
         rotated = apply_rotary_backward(grad, self.vectors, positions, **options)
         first, second = np.split(rotated.x, 2, axis=-1)
         along = first * self.cosine + second * self.sine
-        found = {"x": like(along / (1 + np.exp(-native(self.x, grad.dtype))), self.x)}
+        opened = 1 + np.exp(-native(self.x, grad.dtype))
+        found = {"x": like(along / opened, self.x)}
         if self.bias is not None:
             across = self.size * (second * self.cosine - first * self.sine)
             heads = (-3,) if self.bias.ndim > 1 else ()
@@ -493,26 +541,63 @@ class _Polar(NamedTuple):
         return found
 
 
-def _as_polar(x: ArrayLike, bias: ArrayLike | None) -> _Polar:
+def _as_polar(x: Any, bias: Any) -> _Polar:
     rows = as_floating("x", x)
     at_least_ndim("x", rows, 2, "(..., L, D)")
-    computed = np.result_type(rows.dtype, np.float32)
-    check_memory("x", (*rows.shape[:-1], 2 * rows.shape[-1]), computed)
-    size = np.logaddexp(0, native(rows, computed))
+    xp, wide = namespace(rows), singles_or_doubles(rows, rows)
+    memory = np.dtype(f"f{wide.dtype.itemsize}")
+    check_memory("x", (*rows.shape[:-1], 2 * rows.shape[-1]), memory)
+    size = softplus(wide)
     if bias is None:
-        return _Polar(rows, None, size, *np.array([1.0, 0.0], computed))
+        parts = singles_or_doubles(xp.asarray(np.array([1.0, 0.0])), rows)
+        return _Polar(rows, None, size, *parts)
     given = as_floating("bias", bias)
-    wanted = rows.shape[-1:], (*rows.shape[-3:-2], rows.shape[-1])
+    wanted = (*rows.shape[-1:],), (*rows.shape[-3:-2], rows.shape[-1])
     shapes = " or ".join(str(shape) for shape in dict.fromkeys(wanted))
     fits = given.shape in wanted
     check_shape("bias", given, fits, f"(D,) or (H, D), for x {shapes}")
-    angles = given.astype(np.float64)
+    angles = doubles(given)
     if angles.ndim > 1:
-        angles = angles[:, np.newaxis]
-    parts = np.cos(angles).astype(computed), np.sin(angles).astype(computed)
+        angles = angles[:, None]
+    parts = (singles_or_doubles(x, rows) for x in (xp.cos(angles), xp.sin(angles)))
     return _Polar(rows, given, size, *parts)
 
 
+def _rotated(vectors: Any, positions: Any, options: Keywords) -> Any:
+    """Rotate tensors as `apply_rotary`, with the gradient of the frequencies too."""
+    xp, columns, omega = namespace(vectors), vectors.shape[-1] // 2, options["inv_freq"]
+    given = dict.fromkeys(("angles", "magnitude", "rotary_dim")) | options
+    given |= {"interleaved": False, "inverse": False}
+    # checked as by apply_rotary, with arrays of these shapes in the memory of a number
+    given["x"] = np.broadcast_to(np.float32(0), (*vectors.shape,))
+    if omega is not None:
+        shape = (*as_floating("inv_freq", omega).shape,)
+        given["inv_freq"] = np.broadcast_to(np.float64(1), shape)
+    given["positions"] = as_plain("positions", positions)
+    where = as_rotation(given).positions
+    if omega is None:
+        high, low = frequency_parts(2 * columns, options["base"], None, columns)
+        omega = xp.asarray(high + low)
+    angles = xp.asarray(where)[..., None] * doubles(omega)
+    cosine, sine = (
+        singles_or_doubles(x, vectors) for x in (angles.cos(), angles.sin())
+    )
+    first, second = vectors[..., :columns], vectors[..., columns:]
+    turned = first * cosine - second * sine, second * cosine + first * sine
+    return xp.concatenate(turned, axis=-1)
+
+
+@overload
+def pope(
+    x: AnyTensor,
+    positions: AnyTensor | None = None,
+    *,
+    bias: AnyTensor | None = None,
+    inv_freq: AnyTensor | None = None,
+    base: float = 10000.0,
+    offset: float = 0,
+    argument: None = None,
+) -> AnyTensor: ...
 @overload
 def pope(
     x: ArrayLike,
@@ -526,26 +611,27 @@ def pope(
 ) -> Array: ...
 @overload
 def pope(
-    x: ArrayLike,
-    positions: ArrayLike | None = None,
+    x: ArrayLike | Tensor,
+    positions: ArrayLike | Tensor | None = None,
     *,
-    bias: ArrayLike | None = None,
-    inv_freq: ArrayLike | None = None,
+    bias: ArrayLike | Tensor | None = None,
+    inv_freq: ArrayLike | Tensor | None = None,
     base: float = 10000.0,
     offset: float = 0,
     argument: str,
 ) -> Recipe: ...
+@on_tensors
 @quiet
 def pope(
-    x: ArrayLike,
-    positions: ArrayLike | None = None,
+    x: ArrayLike | Tensor,
+    positions: ArrayLike | Tensor | None = None,
     *,
-    bias: ArrayLike | None = None,
-    inv_freq: ArrayLike | None = None,
+    bias: ArrayLike | Tensor | None = None,
+    inv_freq: ArrayLike | Tensor | None = None,
     base: float = 10000.0,
     offset: float = 0,
     argument: str | None = None,
-) -> Array | Recipe:
+) -> Array | Tensor | Recipe:
     r"""PoPE, a polar encoding of queries or keys: size for what, angle for where.
 
     .. math::
@@ -615,9 +701,7 @@ def pope(
     """
     polar = _as_polar(x, bias)
     options: Keywords = {"inv_freq": inv_freq, "base": base, "offset": offset}
-    rotated = polar.vectors
-    apply_rotary(rotated, positions, **options, out=rotated)
-    rotated = like(rotated, polar.x)
+    rotated: Array | Tensor = polar.rotated(positions, options)
     if argument is None:
         return rotated
     name = as_choice("argument", argument, ("query", "key"))

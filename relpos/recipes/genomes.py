@@ -24,6 +24,7 @@ from relpos.recipes._recipe import (
     check_rows,
     transformer_xl,
 )
+from relpos.recipes._tensors import on_tensors
 
 __all__ = ["enformer", "enformer_positions"]
 
@@ -33,6 +34,7 @@ _BLOCKS = 6
 _MAXIMUM = {"positions": 0, "features": -1}
 
 
+@on_tensors
 @quiet
 def enformer_positions(
     length: int,
@@ -132,6 +134,7 @@ def _gamma(x: Array, mean: Array, deviation: float) -> Array:
 
 
 @twin(enformer_positions, titles=("References",))
+@on_tensors
 @quiet
 def enformer(
     rel_content_bias: ArrayLike,
@@ -178,8 +181,8 @@ def enformer(
     """
     u = as_shaped("rel_content_bias", rel_content_bias, 1, "H", 1, "D")
     v = as_shaped("rel_pos_bias", rel_pos_bias, *u.shape)
-    weight = as_shaped("to_rel_k", to_rel_k, u.size, "F")
-    fits = weight.size > 0 and weight.shape[1] % _BLOCKS == 0
+    weight = as_shaped("to_rel_k", to_rel_k, math.prod(u.shape), "F")
+    fits = 0 not in weight.shape and weight.shape[1] % _BLOCKS == 0
     check_shape("to_rel_k", weight, fits, f"F a multiple of {_BLOCKS}")
     count = as_length("length", length)
     maximum = as_choice("gamma_maximum", gamma_maximum, _MAXIMUM)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -13,18 +14,25 @@ from relpos._checks import (
     POSITION_LIMIT,
     Array,
     ArrayLike,
-    as_floating,
     as_ints,
     at_least_ndim,
     check_memory,
     check_shape,
-    common_dtype,
-    like,
     quiet,
-    rounded,
 )
 from relpos._encodings.absolute import as_positions
 from relpos.recipes._recipe import Arrays, Keywords, Recipe, as_shaped, as_table
+from relpos.recipes._tensors import (
+    as_floating,
+    as_plain,
+    doubles,
+    in_common_dtype,
+    like,
+    logistic,
+    on_tensors,
+    transposed,
+)
+from relpos.reference._xp import namespace
 
 __all__ = ["beit", "botnet", "rope_vit", "sam", "swin", "swin_v2"]
 
@@ -41,6 +49,7 @@ def _two_sides(
 # ---- tables by offset ----------------------------------------------------------------
 
 
+@on_tensors
 def swin(table: ArrayLike, window: int | Sequence[int]) -> Keywords:
     r"""Swin Transformer's bias within a window, square or not.
 
@@ -79,9 +88,11 @@ def swin(table: ArrayLike, window: int | Sequence[int]) -> Keywords:
             f"table: {biases.shape[0]} rows for a window of {window}; expected {rows}, "
             "the product of 2n - 1"
         )
-    return {"rel_bias": biases.T, "labels": rows - 1 - grid_labels(sides)}
+    labels = rows - 1 - grid_labels(sides)
+    return {"rel_bias": transposed(biases), "labels": labels}
 
 
+@on_tensors
 @quiet
 def botnet(
     rel_height: ArrayLike, rel_width: ArrayLike, grid: tuple[int, int]
@@ -125,7 +136,7 @@ def botnet(
         wanted = 2 * n - 1, height.shape[-1]
         if table.shape != wanted:
             raise ValueError(
-                f"{name}: got shape {table.shape} for {n} cells; expected {wanted}"
+                f"{name}: got shape {(*table.shape,)} for {n} cells; expected {wanted}"
             )
     both = (height[:, None] + width[None]).reshape(-1, height.shape[-1])
     return {"rel_key": both, "labels": grid_labels(sides)}
@@ -148,16 +159,19 @@ def _shares(old: int, new: int) -> Array:
     return matrix
 
 
-def _resized(matrix: Array, table: Array, axis: int) -> Array:
+def _resized(matrix: Array, table: Any, axis: int) -> Any:
     if matrix.shape[0] == matrix.shape[1]:  # a product would make nan of infinities
         return table
-    return np.moveaxis(np.tensordot(matrix, table, (1, axis)), 0, axis)
+    xp = namespace(table)
+    product = xp.tensordot(xp.asarray(matrix), table, ([1], [axis]))
+    return xp.moveaxis(product, 0, axis)
 
 
 #: Rows after the pairs of patches: class to patch, patch to class, class to class.
 _CLASS = 3
 
 
+@on_tensors
 @quiet
 def beit(
     relative_position_bias_table: ArrayLike,
@@ -216,12 +230,12 @@ def beit(
         )
     check_shape(name, table, table.shape[1] > 0, "a column for each head")
     check_memory("window", (rows, table.shape[1]), np.dtype(np.float64))
-    pairs = table[:-_CLASS].astype(np.float64)
+    pairs = doubles(table[:-_CLASS])
     pairs = pairs.reshape(2 * old[1] - 1, 2 * old[0] - 1, -1)
     for axis, side in enumerate(new):
         pairs = _resized(_shares(pairs.shape[axis], 2 * side - 1), pairs, axis)
     pairs = like(pairs.reshape(-1, pairs.shape[-1]), table)
-    biases = np.concatenate([pairs, table[-_CLASS:]]).T
+    biases = namespace(table).concatenate([pairs, table[-_CLASS:]]).T
     keywords = {"rel_bias": biases, "labels": _class_labels(new, rows)}
     return Recipe(keywords, partial(_beit_backward, table, old, new))
 
@@ -247,6 +261,7 @@ def _beit_backward(
     return {"relative_position_bias_table": found}
 
 
+@on_tensors
 @quiet
 def sam(rel_pos_h: ArrayLike, rel_pos_w: ArrayLike, grid: Sequence[int]) -> Recipe:
     r"""Segment Anything's (ViTDet's, MViTv2's) positions, decomposed into two axes.
@@ -295,9 +310,9 @@ def sam(rel_pos_h: ArrayLike, rel_pos_w: ArrayLike, grid: Sequence[int]) -> Reci
     down = _shares(len(height), 2 * sides[0] - 1)
     right = _shares(len(width), 2 * sides[1] - 1)
     axes = {"rel_pos_h": (down, height), "rel_pos_w": (right, width)}
-    parts = [_resized(shares, x.astype(np.float64), 0) for shares, x in axes.values()]
-    rows = math.sqrt(dim) * np.concatenate(parts)
-    joined = rounded(rows, common_dtype(height, width))
+    parts = [_resized(shares, doubles(x), 0) for shares, x in axes.values()]
+    rows = math.sqrt(dim) * namespace(height).concatenate(parts)
+    joined = in_common_dtype(rows, height, width)
     keywords = {"rel_key": joined, "labels": _axis_labels(*sides)}
     return Recipe(keywords, partial(_sam_backward, axes))
 
@@ -322,6 +337,7 @@ def _sam_backward(axes: dict[str, tuple[Array, Array]], grads: Arrays) -> Arrays
 # ---- a network of offsets ------------------------------------------------------------
 
 
+@on_tensors
 @quiet
 def swin_v2(
     w1: ArrayLike,
@@ -398,9 +414,11 @@ def swin_v2(
     if pretrained_window is not None:
         trained = as_window("pretrained_window", pretrained_window, 0)
     offsets = _log_offsets(sides, trained, len(first))
-    inner, shift, outer = (x.astype(np.float64) for x in (first, bias, second))
-    hidden = np.maximum(offsets @ inner.T + shift, 0)
-    gates = 1 / (1 + np.exp(-(hidden @ outer.T)))
+    inner, shift, outer = map(doubles, (first, bias, second))
+    xp = namespace(first)
+    sums = xp.asarray(offsets) @ inner.T + shift
+    hidden = xp.where(sums <= 0, 0.0, sums)  # whose derivative at 0 is 0, as relu's
+    gates = logistic(hidden @ outer.T)
     labels = len(offsets) - 1 - grid_labels(sides)
     keywords = {"rel_bias": like(16 * gates.T, second), "labels": labels}
     network = first, bias, second
@@ -451,6 +469,7 @@ def _swin_v2_backward(
 # ---- angles ------------------------------------------------------------------------
 
 
+@on_tensors
 @quiet
 def rope_vit(freqs: ArrayLike, coordinates: ArrayLike) -> Recipe:
     r"""RoPE-ViT's mixed encoding: learned frequencies for each axis, head and pair.
@@ -496,6 +515,7 @@ def rope_vit(freqs: ArrayLike, coordinates: ArrayLike) -> Recipe:
     >>> relpos.apply_rotary(np.ones((3, 10, 8)), **keywords).shape
     (3, 10, 8)
     """
+    coordinates = as_plain("coordinates", coordinates)
     where = as_positions(coordinates, name="coordinates")
     at_least_ndim("coordinates", where, 2, "(..., L, A)")
     omega = as_floating("freqs", freqs)
@@ -504,7 +524,8 @@ def rope_vit(freqs: ArrayLike, coordinates: ArrayLike) -> Recipe:
     check_shape("freqs", omega, fits, wanted)
     shape = *where.shape[:-2], omega.shape[1], where.shape[-2], omega.shape[2]
     check_memory("coordinates", shape, np.dtype(np.float64))
-    angles = np.einsum("...la,ahc->...hlc", where, omega.astype(np.float64))
+    xp = namespace(omega)
+    angles = xp.einsum("...la,ahc->...hlc", xp.asarray(where), doubles(omega))
     keywords = {"angles": angles, "interleaved": True}
     return Recipe(keywords, partial(_rope_vit_backward, omega, where))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 
@@ -15,11 +15,9 @@ from relpos._checks import (
     DTypeLike,
     as_array,
     as_float_dtype,
-    as_floating,
     as_positive,
     check_memory,
     check_shape,
-    like,
     quiet,
 )
 from relpos._encodings.absolute import sinusoidal
@@ -41,6 +39,17 @@ from relpos.recipes._recipe import (
     projected_backward,
     transformer_xl,
 )
+from relpos.recipes._tensors import (
+    AnyTensor,
+    Tensor,
+    as_floating,
+    as_plain,
+    doubles,
+    like,
+    logistic,
+    on_tensors,
+    softplus,
+)
 
 __all__ = ["gemma3n_audio", "gemma4_audio", "parakeet", "vits"]
 __all__ += ["wav2vec2_bert", "wavlm", "zipformer", "zipformer_positions"]
@@ -48,6 +57,7 @@ __all__ += ["wav2vec2_bert", "wavlm", "zipformer", "zipformer_positions"]
 # ---- tables of vectors ---------------------------------------------------------------
 
 
+@on_tensors
 def vits(emb_rel_k: ArrayLike, emb_rel_v: ArrayLike) -> Keywords:
     r"""VITS's relative keys and values within a window, and none outside.
 
@@ -90,6 +100,7 @@ def vits(emb_rel_k: ArrayLike, emb_rel_v: ArrayLike) -> Keywords:
     return keywords | {"beyond": "zero"}
 
 
+@on_tensors
 def wav2vec2_bert(
     distance_embedding: ArrayLike,
     *,
@@ -137,6 +148,7 @@ def wav2vec2_bert(
     return {"rel_key": table, "min_relative_position": -left}
 
 
+@on_tensors
 @quiet
 def parakeet(
     bias_u: ArrayLike, bias_v: ArrayLike, relative_k_proj: ArrayLike, length: int
@@ -182,7 +194,7 @@ def parakeet(
     """
     u = as_shaped("bias_u", bias_u, "H", "D")
     v = as_shaped("bias_v", bias_v, *u.shape)
-    weight = as_projection("relative_k_proj", relative_k_proj, u.size)
+    weight = as_projection("relative_k_proj", relative_k_proj, math.prod(u.shape))
     reach = as_length("length", length) - 1
     check_rows("length", 2 * reach + 1, weight)
     distances = np.arange(reach, -reach - 1, -1)
@@ -196,6 +208,7 @@ def parakeet(
 _SUMMED = 4
 
 
+@on_tensors
 @quiet
 def wavlm(
     gru_rel_pos_const: ArrayLike,
@@ -282,25 +295,27 @@ def wavlm(
         np.arange(-reach, reach + 1), num_buckets=len(embed), max_distance=reach
     )
     gate = const, weight, bias, hidden
-    a, b = np.split(_gates(*gate), 2, axis=-1)
-    position_query = a * (b * const[0].astype(np.float64) - 1) + 2
+    gates = _gates(*gate)
+    a, b = gates[..., :1], gates[..., 1:]
+    position_query = a * (b * doubles(const[0]) - 1) + 2
+    table = embed.T[..., None]
     keywords = {
-        "rel_key": np.ascontiguousarray(embed.T[..., None]),
+        "rel_key": np.ascontiguousarray(table) if type(table) is np.ndarray else table,
         "position_query": like(position_query, hidden),
         "buckets": buckets,
     }
     return Recipe(keywords, partial(_wavlm_backward, gate, embed))
 
 
-def _gates(const: Array, weight: Array, bias: Array, hidden: Array) -> Array:
+def _gates(const: Array, weight: Array, bias: Array, hidden: Array) -> Any:
     """Return the sigmoids a and b of each head and query, (..., H, L, 2)."""
-    heads = split_heads(hidden.astype(np.float64), const.shape[1])
-    offset = bias.astype(np.float64).reshape(2, _SUMMED).sum(axis=1)
-    return np.asarray(1 / (1 + np.exp(-(heads @ _summed(weight).T + offset))))
+    heads = split_heads(doubles(hidden), const.shape[1])
+    offset = doubles(bias).reshape(2, _SUMMED).sum(axis=1)
+    return logistic(heads @ _summed(weight).T + offset)
 
 
-def _summed(weight: Array) -> Array:
-    return np.asarray(weight.astype(np.float64).reshape(2, _SUMMED, -1).sum(axis=1))
+def _summed(weight: Array) -> Any:
+    return doubles(weight).reshape(2, _SUMMED, -1).sum(axis=1)
 
 
 def _wavlm_backward(
@@ -329,14 +344,31 @@ def _wavlm_backward(
 # ---- Zipformer -----------------------------------------------------------------------
 
 
-@quiet
+@overload
+def zipformer_positions(
+    positions: AnyTensor,
+    dim: int,
+    *,
+    length_factor: float = 1.0,
+    dtype: Any = np.float32,
+) -> AnyTensor: ...
+@overload
 def zipformer_positions(
     positions: ArrayLike,
     dim: int,
     *,
     length_factor: float = 1.0,
     dtype: DTypeLike = np.float32,
-) -> Array:
+) -> Array: ...
+@on_tensors
+@quiet
+def zipformer_positions(
+    positions: ArrayLike | Tensor,
+    dim: int,
+    *,
+    length_factor: float = 1.0,
+    dtype: Any = np.float32,
+) -> Array | Tensor:
     r"""Zipformer's compact encoding of relative positions n.
 
     .. math::
@@ -355,7 +387,8 @@ def zipformer_positions(
     length_factor : float, default 1
         The factor f, positive: a larger one stretches the positions.
     dtype : {float32, float64}
-        Dtype of the result; the encoding is computed in float64.
+        Dtype of the result; the encoding is computed in float64. One of torch asks for
+        a tensor.
 
     Returns
     -------
@@ -381,8 +414,9 @@ def zipformer_positions(
     factor = as_positive("length_factor", length_factor)
     kind = as_float_dtype(dtype)
     n, root = as_positions(positions), math.sqrt(columns)
-    if not n.ndim and as_array("positions", positions).dtype.kind in "iu":
-        reach = as_length("positions", positions)
+    plain = as_plain("positions", positions)
+    if not n.ndim and as_array("positions", plain).dtype.kind in "iu":
+        reach = as_length("positions", plain)
         check_memory("positions", (2 * reach - 1, columns), np.dtype(np.float64))
         n = np.arange(1.0 - reach, reach)
     check_memory("positions", (*n.shape, columns), np.dtype(np.float64))
@@ -396,6 +430,7 @@ def zipformer_positions(
 
 
 @twin(zipformer_positions, titles=("References",))
+@on_tensors
 @quiet
 def zipformer(
     linear_pos: ArrayLike,
@@ -444,7 +479,7 @@ def zipformer(
     heads = as_length("num_heads", num_heads)
     if len(weight) % heads:
         raise ValueError(
-            f"linear_pos: got shape {weight.shape} for {heads} heads; expected "
+            f"linear_pos: got shape {(*weight.shape,)} for {heads} heads; expected "
             "(H * P, E)"
         )
     queries = as_length("query_length", query_length)
@@ -478,6 +513,7 @@ def _zipformer_backward(weight: Array, rows: Array, grads: Arrays) -> Arrays:
 _KEY_SCALE = math.log(1 + math.e) / math.log(2)
 
 
+@on_tensors
 @quiet
 def gemma3n_audio(
     per_dim_scale: ArrayLike,
@@ -555,6 +591,7 @@ def gemma3n_audio(
     )
 
 
+@on_tensors
 @quiet
 def gemma4_audio(
     per_dim_scale: ArrayLike,
@@ -642,7 +679,7 @@ class _Layer(NamedTuple):
 
     def recipe(self, **own: Any) -> Recipe:
         heads, _, dim = self.query.shape[-3:]
-        factor = np.logaddexp(0, self.scale.astype(np.float64))
+        factor = softplus(doubles(self.scale))
         rows = projected(self.weight, self.rows, heads)
         keywords = {
             "query": like(self.query * factor, self.query),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 
@@ -19,11 +19,10 @@ from relpos._checks import (
     as_integers,
     check_memory,
     check_shape as check_fits,
-    like,
     quiet,
-    rounded,
     widened,
 )
+from relpos._tensors import is_tensor
 from relpos._twins import twin
 from relpos.nn._inputs import check_shape
 from relpos.recipes._recipe import (
@@ -36,6 +35,18 @@ from relpos.recipes._recipe import (
     as_table,
     check_buckets,
 )
+from relpos.recipes._tensors import (
+    AnyTensor,
+    Tensor,
+    as_plain,
+    doubles,
+    in_common_dtype,
+    like,
+    on_tensors,
+    singles_or_doubles,
+    transposed,
+)
+from relpos.reference._xp import namespace
 
 __all__ = ["bert", "deberta", "layoutlmv3", "longt5_local"]
 __all__ += ["mpnet", "t5", "umt5", "xlnet", "xlnet_segments"]
@@ -43,6 +54,7 @@ __all__ += ["mpnet", "t5", "umt5", "xlnet", "xlnet_segments"]
 # ---- biases by T5's buckets ----------------------------------------------------------
 
 
+@on_tensors
 def t5(
     weight: ArrayLike,
     *,
@@ -91,15 +103,16 @@ def t5(
     ((8, 32), 1.0)
     """
     table = as_table("weight", weight, "(num_buckets, H)")
-    rows = t5_rows(table.shape, num_buckets, bidirectional)
+    rows = t5_rows((*table.shape,), num_buckets, bidirectional)
     reach = as_length("max_distance", max_distance)
     check_memory("max_distance", (2 * reach + 1,), np.dtype(np.int64))
     offsets = np.arange(-reach, reach + 1)
     sizes = {"num_buckets": rows, "max_distance": reach}
     buckets = t5_bucket(offsets, bidirectional=bidirectional, **sizes)
-    return {"rel_bias": table.T, "buckets": buckets, "scale": 1.0}
+    return {"rel_bias": transposed(table), "buckets": buckets, "scale": 1.0}
 
 
+@on_tensors
 def mpnet(
     weight: ArrayLike, *, num_buckets: int | None = None, max_distance: int = 128
 ) -> Keywords:
@@ -140,6 +153,7 @@ def mpnet(
 
 
 @twin(t5)
+@on_tensors
 def umt5(
     weight: ArrayLike,
     *,
@@ -164,6 +178,7 @@ def umt5(
     return t5(**locals())
 
 
+@on_tensors
 def longt5_local(
     weight: ArrayLike,
     local_radius: int,
@@ -231,6 +246,7 @@ def longt5_local(
 _BIASES = ("rel_pos_bias", "rel_pos_x_bias", "rel_pos_y_bias")
 
 
+@on_tensors
 @quiet
 def layoutlmv3(
     rel_pos_bias: ArrayLike,
@@ -316,7 +332,8 @@ def layoutlmv3(
         bucket = t5_bucket(relative, num_buckets=count, max_distance=farthest)
         labels.append((bucket + first).astype(np.int32))
         first += count
-    joined = np.concatenate([x.astype(np.float64) for x in tables.values()], axis=1)
+    parts = [*map(doubles, tables.values())]
+    joined = namespace(*parts).concatenate(parts, axis=1)
     biases = like(scale * joined, tables["rel_pos_bias"])
     keywords = {"rel_bias": biases, "labels": tuple(labels)}
     return Recipe(keywords, partial(_layoutlmv3_backward, tables, scale))
@@ -324,7 +341,8 @@ def layoutlmv3(
 
 def _places(position_ids: object, bbox: object) -> Arrays:
     """Return the coordinate of every token for each bias, (..., L)."""
-    order, box = as_integers("position_ids", position_ids), as_integers("bbox", bbox)
+    given = {"position_ids": position_ids, "bbox": bbox}
+    order, box = (as_integers(name, as_plain(name, x)) for name, x in given.items())
     check_shape("position_ids", order, ("...", "L"))
     check_shape("bbox", box, (*order.shape, 4))
     for name, array in (("position_ids", order), ("bbox", box)):
@@ -344,6 +362,7 @@ def _layoutlmv3_backward(tables: Arrays, scale: float, grads: Arrays) -> Arrays:
 # ---- tables of vectors ---------------------------------------------------------------
 
 
+@on_tensors
 def bert(distance_embedding: ArrayLike, *, key_query: bool = False) -> Keywords:
     r"""BERT's ``relative_key``, and with `key_query` its ``relative_key_query``.
 
@@ -392,6 +411,7 @@ def bert(distance_embedding: ArrayLike, *, key_query: bool = False) -> Keywords:
     return keywords
 
 
+@on_tensors
 def deberta(
     pos_key: ArrayLike | None = None,
     pos_query: ArrayLike | None = None,
@@ -480,6 +500,7 @@ def _farthest(span: int, longest: int) -> int:
 # ---- XLNet ---------------------------------------------------------------------------
 
 
+@on_tensors
 def xlnet(
     query_length: int,
     key_length: int,
@@ -542,6 +563,15 @@ def xlnet(
 
 @overload
 def xlnet_segments(
+    query: AnyTensor,
+    segment_embed: AnyTensor,
+    pos_bias_s: AnyTensor,
+    different: AnyTensor,
+    *,
+    argument: None = None,
+) -> AnyTensor: ...
+@overload
+def xlnet_segments(
     query: ArrayLike,
     segment_embed: ArrayLike,
     pos_bias_s: ArrayLike,
@@ -551,22 +581,23 @@ def xlnet_segments(
 ) -> Array: ...
 @overload
 def xlnet_segments(
-    query: ArrayLike,
-    segment_embed: ArrayLike,
-    pos_bias_s: ArrayLike,
-    different: ArrayLike,
+    query: ArrayLike | Tensor,
+    segment_embed: ArrayLike | Tensor,
+    pos_bias_s: ArrayLike | Tensor,
+    different: ArrayLike | Tensor,
     *,
     argument: str,
 ) -> Recipe: ...
+@on_tensors
 @quiet
 def xlnet_segments(
-    query: ArrayLike,
-    segment_embed: ArrayLike,
-    pos_bias_s: ArrayLike,
-    different: ArrayLike,
+    query: ArrayLike | Tensor,
+    segment_embed: ArrayLike | Tensor,
+    pos_bias_s: ArrayLike | Tensor,
+    different: ArrayLike | Tensor,
     *,
     argument: str | None = None,
-) -> Array | Recipe:
+) -> Array | Tensor | Recipe:
     r"""XLNet's term of segments as a float mask, dense by nature.
 
     .. math:: mask_{ij} = (q_i + s) \, g_{different_{ij}} / \sqrt D
@@ -618,7 +649,7 @@ def xlnet_segments(
     heads = q.shape[-3], q.shape[-1]
     g = as_shaped("segment_embed", segment_embed, 2, *heads)
     s = as_shaped("pos_bias_s", pos_bias_s, *heads)
-    other = as_array("different", different)
+    other = as_array("different", as_plain("different", different))
     if other.dtype != np.bool_:
         raise TypeError(f"different: got dtype {other.dtype}; expected bool")
     wanted = (*q.shape[:-1], other.shape[-1] if other.ndim else 1)
@@ -629,16 +660,25 @@ def xlnet_segments(
             f"different: got shape {other.shape}; expected one that broadcasts to "
             f"{wanted}, the query's axes and Lk"
         ) from None
-    dtype = np.result_type(*map(widened, (q, g, s)))
-    kind = np.result_type(np.float32, dtype)  # sums in float16 would lose digits
-    moved = q.astype(kind, copy=False) + s.astype(kind, copy=False)[:, None, :]
-    per_query = np.einsum("...hid,nhd->n...hi", moved, g.astype(kind, copy=False))
-    per_query = rounded(per_query * kind.type(q.shape[-1] ** -0.5), dtype)
-    mask = np.where(other, per_query[1, ..., None], per_query[0, ..., None])
+    per_query = _of_segments(q, g, s)
+    xp = namespace(per_query)
+    mask = xp.where(other, per_query[1, ..., None], per_query[0, ..., None])
+    result: Array | Tensor = like(mask, per_query)
     if argument is None:
-        return mask
-    keywords = {as_choice("argument", argument, ("attn_mask",)): mask}
+        return result
+    keywords = {as_choice("argument", argument, ("attn_mask",)): result}
     return Recipe(keywords, partial(_segments_backward, (q, g, s), other))
+
+
+def _of_segments(query: Any, segment_embed: Any, bias: Any) -> Any:
+    """Return the term of each query for both kinds of pairs, (2, ..., H, Lq)."""
+    given = query, segment_embed, bias
+    if not is_tensor(query):
+        given = widened(query), widened(segment_embed), widened(bias)
+    # sums in float16 would lose digits
+    q, g, s = (singles_or_doubles(x, *given) for x in given)
+    sums = namespace(q).einsum("...hid,nhd->n...hi", q + s[:, None, :], g)
+    return in_common_dtype(sums * q.shape[-1] ** -0.5, *given)
 
 
 def _segments_backward(

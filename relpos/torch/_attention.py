@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -11,7 +12,14 @@ from relpos._attention import fire_network
 from relpos._attention.attention import DEFAULTS, read_by
 from relpos._attention.edges import GRAPH
 from relpos._attention.operands import LABELS, MOST_LABELS, OPERANDS
-from relpos._checks import as_flag, as_int, as_integers, kind_of
+from relpos._checks import (
+    Array,
+    as_flag,
+    as_int,
+    as_integers,
+    integers_of,
+    kind_of,
+)
 from relpos._settings import kernels
 from relpos.torch._attend import Attend, attend
 from relpos.torch._causal import INTEGERS, without_causal_bias
@@ -32,6 +40,8 @@ __all__ = ["AttentionOutput", "attention"]
 _TENSORS = {*OPERANDS, *fire_network.NAMES, *GRAPH, "buckets"}
 _COUNTS = {"query_offset", "key_lengths"}
 _ONLY_TENSORS = _TENSORS - _COUNTS
+#: Integers that recipes without an array among their arguments return as arrays.
+_INDICES = {"buckets", "labels", "key_ranges"}
 _SEEDS = 2**63 - 1
 
 
@@ -114,14 +124,14 @@ def attention(
     pos_bias_u: Tensor | None = None,
     pos_bias_v: Tensor | None = None,
     min_relative_position: int | None = None,
-    buckets: Tensor | None = None,
+    buckets: Tensor | Array | None = None,
     beyond: str = "clip",
-    labels: Tensor | tuple[Tensor, ...] | None = None,
+    labels: Tensor | Array | tuple[Tensor | Array, ...] | None = None,
     position_query: Tensor | None = None,
     softcap: float | None = None,
     sinks: Tensor | None = None,
     log_decay: Tensor | None = None,
-    key_ranges: Tensor | None = None,
+    key_ranges: Tensor | Array | None = None,
     key_lengths: int | Tensor | None = None,
     window: tuple[int | None, int | None] | None = None,
     return_lse: bool = False,
@@ -167,7 +177,8 @@ def attention(
         Probability in [0, 1) that a weight is dropped, in training and out of it: pass
         0 where a module is in evaluation.
     is_causal, scale, enable_gqa, query_offset : optional
-        As in `relpos.attention`, and so the next three lines, arrays as tensors.
+        As in `relpos.attention`, and so the next three lines, arrays as tensors. Only
+        integers (offsets, buckets, labels, ranges, lengths) may stay arrays.
     rel_key, rel_query, rel_value, rel_bias, pos_bias_u, pos_bias_v : optional
         Tables, and what is added to the query.
     min_relative_position, buckets, beyond, labels, position_query : optional
@@ -236,32 +247,13 @@ def compute(
     """
     if given.get("attn_mask") is not None:
         given = without_causal_bias(given["query"], given["key"], given)
-    tensors: dict[str, Tensor] = {}
-    values: dict[str, Any] = {}
-    for name, value in given.items():
-        if value is DEFAULTS.get(name):
-            continue
-        if type(value) is float and value == DEFAULTS.get(name):
-            continue  # each module has a 0.0 of its own
-        if isinstance(value, Tensor) and name in _TENSORS:
-            tensors[name] = value
-        elif (
-            name == "labels" and type(value) is tuple and 0 < len(value) <= MOST_LABELS
-        ):
-            tensors |= dict(zip(LABELS, map(_as_labels, value), strict=False))
-        elif isinstance(value, Tensor) or name in _ONLY_TENSORS:
-            wanted = "a tensor" if name in _ONLY_TENSORS else "no tensor"
-            raise TypeError(f"{shown(name)}: got {kind_of(value)}; expected {wanted}")
-        elif name in _COUNTS and not isinstance(value, INTEGERS):
-            tensors[name] = torch.from_numpy(as_integers(name, value))
-        else:
-            values[name] = own_setting(name, value)
+    tensors, values = by_kind(given)
     with_lse = as_flag("return_lse", return_lse)
     with_weights = as_flag("return_weights", values.get("return_weights", False))
     before = None
     if rng is not None or values.get("dropout_p"):
         before = _state_before(rng)
-        seed = _as_seed(rng, tensors["query"].device)
+        seed = as_seed(rng, tensors["query"].device)
         if values.get("dropout_p"):
             tensors["rng"] = seed
     wide = any(x.dtype is torch.float64 for n, x in tensors.items() if n in TYPED)
@@ -283,7 +275,45 @@ def compute(
     )
 
 
+def by_kind(given: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return the tensors of a call by name, and its other arguments, without defaults.
+
+    Integers that may be arrays are tensors.
+    """
+    tensors: dict[str, Tensor] = {}
+    values: dict[str, Any] = {}
+    for name, value in given.items():
+        if value is DEFAULTS.get(name):
+            continue
+        if type(value) is float and value == DEFAULTS.get(name):
+            continue  # each module has a 0.0 of its own
+        if isinstance(value, Tensor) and name in _TENSORS:
+            tensors[name] = value
+        elif (
+            name == "labels" and type(value) is tuple and 0 < len(value) <= MOST_LABELS
+        ):
+            tensors |= dict(zip(LABELS, map(_as_labels, value), strict=False))
+        elif name in _INDICES and type(value) is np.ndarray:
+            tensors[name] = _of_integers(name, value)
+        elif isinstance(value, Tensor) or name in _ONLY_TENSORS:
+            wanted = "a tensor" if name in _ONLY_TENSORS else "no tensor"
+            raise TypeError(f"{shown(name)}: got {kind_of(value)}; expected {wanted}")
+        elif name in _COUNTS and not isinstance(value, INTEGERS):
+            tensors[name] = torch.from_numpy(as_integers(name, value))
+        else:
+            values[name] = own_setting(name, value)
+    return tensors, values
+
+
+def _of_integers(name: str, value: Array) -> Tensor:
+    """Return an array of integers as a tensor of its own, which no change reaches."""
+    array = integers_of(name, value)
+    return torch.from_numpy(np.array(array, array.dtype.newbyteorder("="), order="C"))
+
+
 def _as_labels(labels: object) -> Tensor:
+    if type(labels) is np.ndarray:
+        return _of_integers("labels", labels)
     if not isinstance(labels, Tensor):
         raise TypeError(f"labels: got a tuple with {kind_of(labels)}; expected tensors")
     return labels
@@ -297,7 +327,7 @@ def _state_before(rng: object) -> tuple[torch.Generator, Tensor] | None:
     return generator, generator.get_state()
 
 
-def _as_seed(rng: object, device: torch.device) -> Tensor:
+def as_seed(rng: object, device: torch.device) -> Tensor:
     """Return the seed of dropout, by default from torch's own generator."""
     # a compiler may ask whether an object is a tensor, and not what else a tensor is
     if isinstance(rng, Tensor):

@@ -14,9 +14,11 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from relpos._checks import Array
 
-class Keywords(TypedDict, Generic[Flag], total=False):
-    """Keywords of all functions but `graph_attention`."""
+
+class Computed(TypedDict, total=False):
+    """Keywords of all but `graph_attention`, without those of results."""
 
     num_threads: int | None
     rng: int | Tensor | torch.Generator | None
@@ -26,16 +28,21 @@ class Keywords(TypedDict, Generic[Flag], total=False):
     rel_query: Tensor | None
     rel_bias: Tensor | None
     min_relative_position: int | None
-    buckets: Tensor | None
+    buckets: Tensor | Array | None
     beyond: str
-    labels: Tensor | tuple[Tensor, ...] | None
+    labels: Tensor | Array | tuple[Tensor | Array, ...] | None
     position_query: Tensor | None
     softcap: float | None
     sinks: Tensor | None
     log_decay: Tensor | None
-    key_ranges: Tensor | None
+    key_ranges: Tensor | Array | None
     key_lengths: int | Tensor | None
     window: tuple[int | None, int | None] | None
+
+
+class Keywords(Computed, Generic[Flag], total=False):
+    """Keywords of all functions but `graph_attention`."""
+
     return_lse: Flag
     return_weights: Flag
 
@@ -53,6 +60,11 @@ class Biases(TypedDict, total=False):
 
     pos_bias_u: Tensor | None
     pos_bias_v: Tensor | None
+
+
+class ScoresKeywords(Computed, Masks, Biases, total=False):
+    rel_key: Tensor | None
+    rel_value: Tensor | None
 
 
 class AttentionKeywords(Keywords[Flag], Biases, total=False):

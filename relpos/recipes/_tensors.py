@@ -1,0 +1,216 @@
+"""Recipes on tensors of torch: what is read of them, computed, and returned for them.
+
+Numbers are computed by the functions of `relpos.reference._xp`, so that autograd
+differentiates them. Integers and positions have no gradient. They are read as arrays,
+and what is made of them stays an array until the recipe returns.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from functools import wraps
+from inspect import signature
+from numbers import Number
+from typing import Any, ParamSpec, Protocol, TypeVar
+
+import numpy as np
+
+from relpos import _checks
+from relpos._checks import kind_of
+from relpos._tensors import (
+    NO_TENSOR,
+    check_dense,
+    check_devices,
+    check_float_dtype,
+    check_storage,
+    check_strided,
+    in_tensor_words,
+    is_tensor,
+)
+from relpos.nn._inputs import product
+from relpos.reference._xp import namespace
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Tensor(Protocol):
+    """A tensor to those who check types, also where torch is absent."""
+
+    def numel(self) -> int: ...
+    def element_size(self) -> int: ...
+
+
+AnyTensor = TypeVar("AnyTensor", bound=Tensor)
+
+
+def on_tensors(recipe: Callable[P, R]) -> Callable[P, R]:
+    """Let a recipe take tensors for its arrays: it returns tensors in their place.
+
+    Its arrays are the arguments of type ArrayLike, which are all of one kind. A dtype
+    of torch asks for a tensor, too.
+    """
+    taken = signature(recipe)
+    arrays = [n for n, p in taken.parameters.items() if "ArrayLike" in p.annotation]
+    compute = in_tensor_words(recipe, lambda *_, **given: given)
+
+    def run(*args: P.args, **keywords: P.kwargs) -> R:
+        try:
+            given: dict[str, Any] = taken.bind(*args, **keywords).arguments
+        except TypeError:
+            return recipe(*args, **keywords)  # whose error names it
+        for name, value in given.items():
+            if name not in arrays and is_tensor(value):
+                raise TypeError(f"{name}: got {NO_TENSOR}")
+        tensors = {name: given[name] for name in arrays if name in given}
+        check_kinds(tensors)
+        if _is_dtype(given.get("dtype")):
+            given["dtype"] = str(given["dtype"]).removeprefix("torch.")
+        devices = [x.device for x in tensors.values() if is_tensor(x)]
+        device = devices[0] if devices else "cpu"
+        found: R = _in_tensors(compute(**given), device)  # type: ignore[call-arg]
+        return found
+
+    @wraps(recipe)
+    def call(*args: P.args, **keywords: P.kwargs) -> R:
+        if not any(is_tensor(x) or _is_dtype(x) for x in (*args, *keywords.values())):
+            return recipe(*args, **keywords)
+        compiler = sys.modules["torch"].compiler
+        if compiler.is_compiling():  # it would trace what NumPy computes
+            return compiler.disable(run)(*args, **keywords)  # type: ignore[no-any-return]
+        return run(*args, **keywords)
+
+    return call
+
+
+def _is_dtype(value: object) -> bool:
+    kind = type(value)
+    return (kind.__module__, kind.__name__) == ("torch", "dtype")
+
+
+def _in_tensors(result: Any, device: Any) -> Any:
+    """Return a result with tensors for its arrays; a dict stays the one that it is."""
+    if isinstance(result, np.ndarray):
+        # a copy: torch takes no array that is reversed or read-only
+        own = np.array(result, order="C")
+        return sys.modules["torch"].from_numpy(own).to(device)
+    if isinstance(result, tuple):
+        return tuple(_in_tensors(x, device) for x in result)
+    if isinstance(result, dict):
+        for name, value in result.items():
+            result[name] = _in_tensors(value, device)
+    return result
+
+
+# ---- checks --------------------------------------------------------------------------
+
+
+def check_kinds(values: Mapping[str, Any]) -> None:
+    """Raise unless all arrays, by name, are tensors if one is; numbers go with both."""
+    tensors = [name for name, value in values.items() if is_tensor(value)]
+    for name, value in values.items():
+        if tensors and not (is_tensor(value) or isinstance(value, Number | None)):
+            raise TypeError(
+                f"{name}: got {kind_of(value)}; expected a tensor, as {tensors[0]} is"
+            )
+    for name in tensors:
+        _check_numbers(name, values[name])
+    check_devices(values)
+
+
+def _check_numbers(name: str, tensor: Any) -> None:
+    """Raise for a tensor that relpos.torch does not take."""
+    if tensor.is_meta:
+        check_dense(name, tensor)
+        return
+    check_strided(name, tensor)
+    torch = sys.modules["torch"]
+    is_plain = type(tensor).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
+    if is_plain and not torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        check_storage(name, tensor)
+
+
+def as_floating(name: str, value: object) -> Any:
+    """Return an array of floating numbers, or a tensor of them as it is."""
+    if not is_tensor(value):
+        return _checks.as_floating(name, value)
+    tensor: Any = value
+    check_float_dtype(name, tensor.dtype, "a tensor of dtype ")
+    return tensor
+
+
+def as_plain(name: str, value: Any) -> Any:
+    """Return a tensor that has no gradient as an array; return others as they are."""
+    if not is_tensor(value):
+        return value
+    check_strided(name, value)
+    if value.requires_grad:
+        raise ValueError(
+            f"{name}: requires a gradient, which a recipe does not have; expected a "
+            f"tensor without ({name}.detach())"
+        )
+    try:
+        return value.resolve_conj().resolve_neg().numpy()
+    except (RuntimeError, TypeError) as error:  # of bfloat16, of vmap
+        raise TypeError(
+            f"{name}: got a tensor of {value.dtype} whose numbers cannot be read "
+            f"({error}); expected one whose numbers NumPy can read"
+        ) from None
+
+
+# ---- functions of arrays and of tensors ----------------------------------------------
+
+
+def doubles(x: Any) -> Any:
+    """Return numbers in float64."""
+    xp = namespace(x)
+    return xp.asarray(x, dtype=xp.float64)
+
+
+def singles_or_doubles(x: Any, *given: Any) -> Any:
+    """Return numbers in float64 if some of those that were given are, else float32."""
+    xp = namespace(*given)
+    is_double = any(y.dtype.itemsize == 8 for y in given)
+    return xp.asarray(x, dtype=xp.float64 if is_double else xp.float32)
+
+
+def like(x: Any, given: Any) -> Any:
+    """Return numbers in the dtype of what was given."""
+    return x.to(given.dtype) if is_tensor(given) else _checks.like(x, given)
+
+
+def in_common_dtype(x: Any, *given: Any) -> Any:
+    """Return numbers in the dtype to which those of what was given promote."""
+    if not is_tensor(x):
+        return _checks.rounded(x, _checks.common_dtype(*given))
+    promote, (dtype, *others) = namespace(x).promote_types, (y.dtype for y in given)
+    for other in others:
+        dtype = promote(dtype, other)
+    return x.to(dtype)
+
+
+def transposed(table: Any) -> Any:
+    """Return the view with all axes reversed."""
+    if is_tensor(table):
+        return table.permute(*reversed(range(table.ndim)))
+    return table.T
+
+
+def multiplied(a: Any, b: Any) -> Any:
+    """Return the product of two matrices of one dtype."""
+    return a @ b if is_tensor(a) else product(a, b)
+
+
+def softplus(x: Any) -> Any:
+    """Return log(1 + e^x)."""
+    xp = namespace(x)
+    if xp is np:
+        return np.logaddexp(0, x)
+    return -xp.nn.functional.logsigmoid(-x)  # torch's softplus is x itself beyond 20
+
+
+def logistic(x: Any) -> Any:
+    """Return 1 / (1 + e^-x)."""
+    xp = namespace(x)
+    return 1 / (1 + np.exp(-x)) if xp is np else xp.sigmoid(x)
