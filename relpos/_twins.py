@@ -83,7 +83,7 @@ def _described(
 
 def _names(key: str) -> list[str]:
     """Return the names that one entry describes."""
-    return [name.strip("* ") for name in key.split(",")]
+    return [name.strip("* ") for name in key.partition("\n")[0].split(",")]
 
 
 def _entries(section: str) -> dict[str, str]:

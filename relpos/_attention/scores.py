@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 __all__ = ["scores", "shaw_scores", "skewed_scores", "transformer_xl_scores"]
 
 #: Parameters of `attention` that say nothing of its logits, or are other results.
-_OTHERS = ("value", "return_lse", "return_weights", "return_context", "out")
+OTHERS = ("value", "return_lse", "return_weights", "return_context", "out")
 
 
 @overload
@@ -75,7 +75,7 @@ def scores(
     terms: bool,
     **keywords: Unpack[ScoresKeywords],
 ) -> Array | dict[str, Array]: ...
-@shows_keywords(_OTHERS)
+@shows_keywords(OTHERS)
 @quiet
 def scores(
     query: ArrayLike,
@@ -148,7 +148,7 @@ def scores(
     array([[[ 1. , -inf],
             [-0.5,  1. ]]])
     """
-    takes = [name for name in DEFAULTS if name not in _OTHERS]
+    takes = [name for name in DEFAULTS if name not in OTHERS]
     check_keywords("scores", keywords, takes)
     tokens = {"query": as_floating("query", query), "key": as_floating("key", key)}
     call: Call = DEFAULTS | {**keywords} | tokens

@@ -25,6 +25,7 @@ from relpos.torch._biases import *
 from relpos.torch._encodings import *
 from relpos.torch._schemes import *
 from relpos.torch._schemes import SCHEMES as _SCHEMES
+from relpos.torch._scores import *
 from relpos.torch._transformers.models import *
 
 from relpos.torch import nn as nn  # isort: skip  (its modules call these functions)
@@ -33,6 +34,16 @@ del _torch
 
 globals().update(_SCHEMES)  # those that need no function of their own
 __all__ = _publish(globals())
+
+# These take tensors or nothing but numbers, and are those of relpos, also by name.
+from relpos import (  # noqa: E402
+    KVCache as KVCache,
+    Plan as Plan,
+    plan as plan,
+    rotary_magnitude as rotary_magnitude,
+)
+
+__all__ += ["KVCache", "Plan", "plan", "rotary_magnitude"]
 
 if not TYPE_CHECKING:
     __getattr__ = _absent(__name__)

@@ -18,7 +18,8 @@ from relpos.torch._tensors import check_float_dtype, in_tensor_words
 from relpos.torch._tracing import constant_result
 
 __all__ = ["alibi_bias", "alibi_slopes", "deberta_bucket", "fire_bias"]
-__all__ += ["grid_labels", "kerple_bias", "segment_ranges", "t5_bias", "t5_bucket"]
+__all__ += ["grid_labels", "kerple_bias", "relative_positions"]
+__all__ += ["segment_ranges", "t5_bias", "t5_bucket"]
 
 
 @constant_result
@@ -66,18 +67,22 @@ _ALIBI = TensorFunction(
 
 
 @twin(relpos.alibi_bias, TENSORS)
-def alibi_bias(num_heads_or_slopes: int | Tensor, length: int) -> Tensor:
+def alibi_bias(
+    num_heads_or_slopes: int | Tensor, length: int, *, dtype: torch.dtype | None = None
+) -> Tensor:
     """Bias of ALiBi for every relative position, a `rel_bias` of `attention`.
 
     Parameters
     ----------
     num_heads_or_slopes, length : as in `relpos.alibi_bias`
         Heads or their slopes (..., H), and the longest call that the bias serves.
+    dtype : torch.dtype, optional
+        Of the result; default that of the slopes, float32 for a number of heads.
 
     Returns
     -------
     Tensor, (..., H, 2 length - 1)
-        Of the slopes' dtype, with their gradient.
+        With the gradient of slopes.
 
     Examples
     --------
@@ -92,10 +97,15 @@ def alibi_bias(num_heads_or_slopes: int | Tensor, length: int) -> Tensor:
     tensor([-6.])
     """
     slopes = num_heads_or_slopes
+    if dtype is not None:
+        check_float_dtype("dtype", dtype)
     if not isinstance(slopes, Tensor):
         heads = as_int("num_heads_or_slopes", slopes, 1, POSITION_LIMIT)
-        slopes = alibi_slopes(heads)
-    return _ALIBI(slopes=slopes, length=length)
+        slopes = alibi_slopes(heads, dtype=dtype or torch.float32)
+    if dtype is None or not slopes.is_floating_point():
+        return _ALIBI(slopes=slopes, length=length)
+    wide = torch.promote_types(slopes.dtype, dtype)  # so that it is rounded once
+    return _ALIBI(slopes=slopes.to(wide), length=length).to(dtype)
 
 
 _KERPLE = TensorFunction(
@@ -406,3 +416,36 @@ def grid_labels(shape: int | Sequence[int]) -> Tensor:
     [[1, 2], [0, 1]]
     """
     return torch.from_numpy(relpos.grid_labels(shape))
+
+
+@constant_result
+@twin(relpos.relative_positions, TENSORS)
+@in_tensor_words
+def relative_positions(
+    query_length: int,
+    key_length: int | None = None,
+    *,
+    max_relative_position: int | None = None,
+    query_offset: int = 0,
+) -> Tensor:
+    """Matrix of relative positions, key minus query.
+
+    Parameters
+    ----------
+    query_length, key_length : as in `relpos.relative_positions`
+        Lq, and Lk, which is Lq where it is None.
+    max_relative_position, query_offset : as in `relpos.relative_positions`
+        What both sides are clipped to, and the position of query 0.
+
+    Returns
+    -------
+    Tensor of int64, (Lq, Lk)
+        Row i is query i, column j key j. A compiled program has it as a constant.
+
+    Examples
+    --------
+    >>> import relpos.torch
+    >>> relpos.torch.relative_positions(2, 3, query_offset=1).tolist()
+    [[-1, 0, 1], [-2, -1, 0]]
+    """
+    return torch.from_numpy(relpos.relative_positions(**locals()))

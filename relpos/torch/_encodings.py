@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from numbers import Real
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,8 +17,9 @@ from relpos.torch._functions import TensorFunction, counted
 from relpos.torch._tensors import check_float_dtype, in_tensor_words
 from relpos.torch._tracing import constant_result
 
-__all__ = ["apply_rotary", "axial_angles", "conv_encoding", "learned"]
-__all__ += ["mrope_angles", "rotary_frequencies", "sinusoidal", "xpos_magnitude"]
+__all__ = ["RotaryParameters", "apply_rotary", "axial_angles", "conv_encoding"]
+__all__ += ["learned", "mrope_angles", "rotary_frequencies", "rotary_from_config"]
+__all__ += ["sinusoidal", "sinusoidal_shift_matrix", "xpos_magnitude"]
 
 
 def _sinusoidal(*, dtype: torch.dtype, **values: Any) -> Any:
@@ -78,6 +79,38 @@ def sinusoidal(
     check_float_dtype("dtype", dtype)
     positions = counted(positions, inv_freq)
     return _SINUSOIDAL(**locals())
+
+
+@constant_result
+@twin(relpos.sinusoidal_shift_matrix, TENSORS)
+@in_tensor_words
+def sinusoidal_shift_matrix(
+    offset: float, dim: int, *, base: float = 10000.0, layout: str = "interleaved"
+) -> Tensor:
+    """Matrix that moves every sinusoidal encoding by the same offset.
+
+    Parameters
+    ----------
+    offset, dim : as in `relpos.sinusoidal_shift_matrix`
+        Positions to move by, and columns of the encoding.
+    base, layout : as in `sinusoidal`
+        Those of the encoding.
+
+    Returns
+    -------
+    Tensor of float64, (dim, dim)
+        The matrix M. A compiled program has it as a constant.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import relpos.torch
+    >>> encoding = relpos.torch.sinusoidal(9, 4, dtype=torch.float64)
+    >>> matrix = relpos.torch.sinusoidal_shift_matrix(3, 4)
+    >>> torch.allclose(matrix @ encoding[5], encoding[8])
+    True
+    """
+    return torch.from_numpy(relpos.sinusoidal_shift_matrix(**locals()))
 
 
 def _learned_back(grad: Any, _: list[str], table: Any, positions: Any) -> Any:
@@ -286,6 +319,61 @@ def rotary_frequencies(
     tensor([0.5000, 0.0050], dtype=torch.float64)
     """
     return torch.from_numpy(relpos.rotary_frequencies(dim, base=base, scaling=scaling))
+
+
+class RotaryParameters(NamedTuple):
+    """Arguments of `apply_rotary` that a model has, under their names there.
+
+    Attributes
+    ----------
+    inv_freq : Tensor of float64, (rotary_dim / 2,)
+    magnitude : float
+    rotary_dim : int
+    interleaved : bool
+    """
+
+    inv_freq: Tensor
+    magnitude: float
+    rotary_dim: int
+    interleaved: bool
+
+
+@twin(relpos.rotary_from_config, TENSORS)
+@in_tensor_words
+def rotary_from_config(
+    config: Mapping[str, Any] | object,
+    *,
+    layer_type: str | None = None,
+    seq_len: int | None = None,
+) -> RotaryParameters:
+    """Rotary encoding of a model, from its Hugging Face configuration.
+
+    Parameters
+    ----------
+    config : as in `relpos.rotary_from_config`
+        The content of config.json, or a configuration of transformers.
+    layer_type, seq_len : as in `relpos.rotary_from_config`
+        The type of layer, where they differ, and the length of the sequence.
+
+    Returns
+    -------
+    RotaryParameters
+        The named tuple (inv_freq, magnitude, rotary_dim, interleaved), of which
+        `inv_freq` is a tensor of float64; otherwise as in `relpos.rotary_from_config`.
+
+    Examples
+    --------
+    >>> import relpos.torch
+    >>> config = {"head_dim": 4, "rope_theta": 1e4}
+    >>> rotary = relpos.torch.rotary_from_config(config)
+    >>> rotary.inv_freq
+    tensor([1.0000, 0.0100], dtype=torch.float64)
+    >>> x = relpos.torch.sinusoidal(3, 4)
+    >>> relpos.torch.apply_rotary(x, **rotary._asdict()).shape
+    torch.Size([3, 4])
+    """
+    found = relpos.rotary_from_config(**locals())
+    return RotaryParameters(torch.from_numpy(found.inv_freq.copy()), *found[1:])
 
 
 _XPOS = TensorFunction(

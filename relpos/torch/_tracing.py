@@ -24,6 +24,18 @@ def constant_result(function: Function) -> Function:
     return function
 
 
+def uncompiled(function: Function) -> Function:
+    """Let a compiled program call a function as it is, outside of its graph."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **keywords: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return torch.compiler.disable(function)(*args, **keywords)
+        return function(*args, **keywords)
+
+    return call  # type: ignore[return-value]
+
+
 def is_traced(tensors: Sequence[torch.Tensor]) -> bool:
     """Return True for a call that is traced, or on tensors without numbers."""
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0:

@@ -91,6 +91,9 @@ def calls():
         ("key_segments", "segment_ranges",
          {"query_segments": np.array([0, 2]), "key_segments": np.array([[0, 0, 2, 2]])},
          {}, ""),
+        ("skew", "skew", {"x": _real(2, 3, 7)}, {"is_causal": False}, "x"),
+        ("skew_causal", "skew", {"x": _real(2, 3, 4)}, {"is_causal": True}, "x"),
+        ("rel_shift", "rel_shift", {"x": _real(2, 3, 4)}, {}, "x"),
     ]  # fmt: skip
     return {
         label: TorchCall(name, arrays, settings, tuple(wanted.split()))

@@ -177,6 +177,28 @@ def test_a_line_runs(model):
     assert {*re.findall(r"`(\w+)`", stored)} <= used, "stored and not used"
 
 
+@pytest.mark.torch
+@pytest.mark.parametrize("model", [m for m in ROWS if "np." not in ROWS[m][1]])
+def test_a_line_runs_on_tensors(model):
+    """With the functions of relpos.torch, and the recipes themselves."""
+    torch = pytest.importorskip("torch")
+    stored, call = ROWS[model]
+    outs = []
+    for functions in ("relpos", "relpos.torch"):
+        names = names_of(model, stored, call)
+        exec(f"from {functions} import *", names)
+        if functions == "relpos.torch":
+            for name, value in names.items():
+                if isinstance(value, np.ndarray):
+                    names[name] = torch.from_numpy(value)
+        *before, last = ast.parse(call).body
+        exec(ast.unparse(before), names)
+        outs.append(eval(ast.unparse(last), names))
+    want, got = outs
+    assert type(got) is torch.Tensor and str(got.dtype) == f"torch.{want.dtype}"
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("model", [m for m in ROWS if m.startswith(("Mis", "Phi-3"))])
 def test_a_sliding_window_may_be_null(model):
     """A window hides the first keys from the last query; null hides none."""

@@ -74,7 +74,7 @@ SOUGHT = {
 IN_MODULES = {
     "torch.scaled_dot_product_attention": "relpos.torch.attention",
     "torch.rope": "relpos.torch.apply_rotary",
-    "torch.skew": "relpos.skew",
+    "torch.unskew": "relpos.unskew",
     "torch.nn.MultiheadAttention": "relpos.torch.nn.RelativeMultiheadAttention",
     "sharded.sdpa": "relpos.sharded.attention",
     "nn.RelativeMultiheadAttention": "relpos.torch.nn.RelativeMultiheadAttention",

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 import relpos.torch
+from relpos import recipes
 from relpos.torch import AttentionOutput, nn
 
 x = torch.ones(2, 4, 3)
@@ -64,6 +65,38 @@ assert_type(relpos.torch.graph_attention(x, x, x, *graph), Tensor)
 assert_type(
     relpos.torch.graph_attention(x, x, x, *graph, return_lse=True), AttentionOutput
 )
+
+# ---- scores, settings and a cache --------------------------------------------------
+
+assert_type(relpos.torch.scores(x, x, is_causal=True), Tensor)
+assert_type(relpos.torch.scores(x, x, terms=True), dict[str, Tensor])
+assert_type(relpos.torch.rel_shift(relpos.torch.skew(x, is_causal=True)), Tensor)
+assert_type(relpos.torch.relative_positions(3), Tensor)
+assert_type(relpos.torch.sinusoidal_shift_matrix(2.0, 4), Tensor)
+rotary = relpos.torch.rotary_from_config({"head_dim": 4, "rope_theta": 1e4})
+assert_type(rotary, relpos.torch.RotaryParameters)
+assert_type(rotary.inv_freq, Tensor)
+assert_type(relpos.torch.rotary_magnitude(None), float)
+cache = relpos.torch.KVCache()
+cache.append(x, x)
+assert_type(cache.arguments(x), dict[str, Any])
+assert_type(relpos.torch.alibi_bias(2, 4, dtype=torch.float64), Tensor)
+
+# ---- recipes -----------------------------------------------------------------------
+
+assert_type(recipes.bert(table), dict[str, Any])
+recipe = recipes.sam(table, table, (2, 2))
+assert_type(recipe, recipes.Recipe)
+assert_type(relpos.torch.attention(x, x, x, **recipe), Tensor)
+assert_type(recipes.pope(x, bias=row), Tensor)
+assert_type(recipes.pope(x, argument="key"), recipes.Recipe)
+assert_type(recipes.llama4_temperature(torch.arange(3)), Tensor)
+assert_type(recipes.inkling_temperature(torch.arange(3), 2.0), Tensor)
+assert_type(recipes.zipformer_positions(torch.arange(3), 4), Tensor)
+segments = torch.ones(2, 2, 3), torch.ones(2, 3), torch.ones(4, 4) > 0
+assert_type(recipes.xlnet_segments(x, *segments), Tensor)
+ranges = recipes.llama4(4)["key_ranges"]
+assert_type(relpos.torch.attention(x, x, x, key_ranges=ranges), Tensor)
 
 # ---- layers in those of PyTorch ----------------------------------------------------
 

@@ -17,7 +17,7 @@ from torch_calls import calls
 
 import relpos
 import relpos.torch
-from relpos.torch import _biases, _encodings
+from relpos.torch import _biases, _encodings, _scores
 from relpos.torch._functions import TensorFunction
 
 CALLS = calls()
@@ -416,7 +416,7 @@ def test_operators_keep_the_rules(label):
 
 
 def _operator(name):
-    for module in (_biases, _encodings):
+    for module in (_biases, _encodings, _scores):
         for value in vars(module).values():
             if isinstance(value, TensorFunction) and value.name == name:
                 return value

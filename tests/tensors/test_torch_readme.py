@@ -12,6 +12,7 @@ PAGES = {
     "README.md": 8,
     "docs/check-your-implementation.md": 5,
     "docs/from-transformers.md": 15,
+    "docs/models.md": 12,
     "docs/replace-attention.md": 25,
 }
 

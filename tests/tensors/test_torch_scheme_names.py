@@ -28,7 +28,8 @@ def test_no_other_argument_names_a_scheme():
         for name in module.__all__:
             taken = {*inspect.signature(getattr(module, name)).parameters}
             found |= {(name, each) for each in ARGUMENTS & taken}
-    assert found == {("RelativeMultiheadAttention", "position")}
+    of_relpos = "plan", "scheme"  # the function of relpos itself
+    assert found == {("RelativeMultiheadAttention", "position"), of_relpos}
 
 
 @pytest.mark.parametrize("position", [*filter(None, positions.SCHEMES)])
