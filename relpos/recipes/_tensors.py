@@ -29,7 +29,7 @@ from relpos._tensors import (
     is_tensor,
 )
 from relpos.nn._inputs import product
-from relpos.reference._xp import namespace
+from relpos.reference._xp import check_kind, namespace
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -121,6 +121,7 @@ def check_kinds(values: Mapping[str, Any]) -> None:
 
 def _check_numbers(name: str, tensor: Any) -> None:
     """Raise for a tensor that relpos.torch does not take."""
+    check_kind(tensor, name)
     if tensor.is_meta:
         check_dense(name, tensor)
         return

@@ -16,6 +16,7 @@ from relpos._attention.scores import OTHERS
 from relpos._checks import check_keywords
 from relpos._twins import TENSORS, twin
 from relpos.torch._attention import as_seed, attention, by_kind
+from relpos.torch._causal import without_causal_bias
 from relpos.torch._engine import shown
 from relpos.torch._functions import TensorFunction, check_tensors, no_forward_mode
 from relpos.torch._tensors import array_of, in_tensor_words, tensor_of
@@ -173,6 +174,8 @@ def scores(
 @uncompiled
 def _scores(given: dict[str, Any], terms: bool) -> Tensor | dict[str, Tensor]:
     """Return what `relpos.scores` does of the tensors of a call."""
+    if given.get("attn_mask") is not None:
+        given = without_causal_bias(given["query"], given["key"], given)
     tensors, values = by_kind(given)
     check_tensors(**{shown(name): tensor for name, tensor in tensors.items()})
     for name, tensor in tensors.items():

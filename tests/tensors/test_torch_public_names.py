@@ -8,6 +8,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from torch.nn.attention.bias import causal_upper_left
 
 import relpos
 import relpos.torch
@@ -193,6 +194,13 @@ def test_scores_have_no_gradient_and_say_so():
         relpos.torch.scores(query, key.long())
     with pytest.raises(TypeError, match=r"^key: got a tensor on device 'meta'"):
         relpos.torch.scores(query, key.to("meta"))
+
+
+def test_scores_under_causal_masks_of_torch():
+    query, key = in_tensors(Q), in_tensors(K)
+    want = relpos.torch.scores(query, key, is_causal=True)
+    got = relpos.torch.scores(query, key, attn_mask=causal_upper_left(4, 4))
+    assert torch.equal(got, want)
 
 
 def test_compiled_scores():

@@ -11,6 +11,7 @@ import pytest
 import torch
 from recipe_calls import RECIPES
 from torch.autograd import gradcheck
+from torch.nn.attention.bias import causal_upper_left
 
 import relpos
 import relpos.torch
@@ -502,3 +503,10 @@ def test_a_subclass_of_a_user_is_a_tensor():
     got = recipes.swin_v2(*(x.as_subclass(Named) for x in network), 2)["rel_bias"]
     want = recipes.swin_v2(*network, 2)["rel_bias"]
     assert torch.equal(got.as_subclass(torch.Tensor), want)
+
+
+def test_a_mask_of_torch_is_no_table():
+    """Its memory was never written."""
+    for recipe in (recipes.bert, recipes.mpnet, recipes.gpt_oss):
+        with pytest.raises(TypeError, match=r"^\w+: got a CausalBias; expected a"):
+            recipe(causal_upper_left(9, 4))
