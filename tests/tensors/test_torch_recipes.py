@@ -345,6 +345,7 @@ def test_errors_speak_of_tensors(name, n):
 
 
 def test_arrays_of_one_call_are_of_one_kind_in_every_recipe():
+    tried = set()
     for name, n in (param.values for param in CALLS):
         call, tensors = recorded(name)[n], iter(range(9))
         given = [x for x in (*call.args, *call.keywords.values())]
@@ -356,6 +357,8 @@ def test_arrays_of_one_call_are_of_one_kind_in_every_recipe():
 
         with pytest.raises(TypeError, match=r"^\w+: got an array .*; expected a ten"):
             on_tensors(call, make)
+        tried.add(name)
+    assert len(tried) > 12
 
 
 def test_settings_are_no_tensors():
