@@ -71,10 +71,12 @@ def parameters_of(name, lq, lk):
     return network | {n: x.to(DOUBLE) for n, x in numbers.items()}
 
 
+#: Functions that have values, too; scores are in test_torch_public_names.py.
 FUNCTIONS = [
     name
     for name in relpos.torch.__all__
-    if "attn_mask" in inspect.signature(getattr(relpos.torch, name)).parameters
+    if {"attn_mask", "value"}
+    <= {*inspect.signature(getattr(relpos.torch, name)).parameters}
 ]
 
 

@@ -169,10 +169,14 @@ CALLS = {
     "mrope_angles": {"positions": WHOLE.expand(3, 3), "inv_freq": rows(2)}
     | {"sections": (1, 1, 0)},
     "axial_angles": {"coordinates": rows(3, 2), "inv_freq": rows(2)},
+    "skew": {"x": rows(3, 4), "is_causal": True},
+    "rel_shift": {"x": rows(3, 4)},
+    "scores": {"query": rows(1, 3, 4), "key": rows(1, 3, 4), "rel_key": rows(3, 4)},
 }
 #: What else the public functions are.
 WITHOUT = {"alibi_slopes", "grid_labels", "rotary_frequencies"}  # take no tensors
-WITHOUT |= {"register", "replace_attention"}
+WITHOUT |= {"register", "relative_positions", "replace_attention"}
+WITHOUT |= {"rotary_from_config", "sinusoidal_shift_matrix"}
 
 ARGUMENTS = [
     (function, name)
