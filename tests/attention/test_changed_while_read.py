@@ -116,7 +116,7 @@ def test_an_array_that_is_resized_is_read_as_it_is(changed, kind):
 
 
 def test_an_array_that_is_resized_by_a_later_number():
-    """What the kernels were told of its shape is looked at again."""
+    """Its shape is read again after the number."""
 
     class Number(float):
         def __float__(self):
@@ -193,7 +193,7 @@ def test_the_rows_of_a_table_that_changes_as_it_is_read():
 
 
 def test_a_dtype_is_known_without_running_its_code():
-    """That of another package by its name: bfloat16 alone."""
+    """A dtype of another package is known by its name: bfloat16 alone."""
     ml_dtypes = pytest.importorskip("ml_dtypes")
     x = np.ones((1, 3, 4)).astype(ml_dtypes.bfloat16)
     assert relpos.attention(x, x, x).dtype == ml_dtypes.bfloat16
