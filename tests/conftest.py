@@ -21,6 +21,7 @@ NEEDS = {
     "cases/torch_calls.py": ["torch"],
     "cases/hugging_every.py": ["torch", "transformers"],
     "cases/hugging_models.py": ["torch", "transformers"],
+    "cases/hugging_names.py": ["transformers"],
 }
 collect_ignore = [
     path
