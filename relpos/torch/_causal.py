@@ -15,12 +15,14 @@ import torch
 from torch import Tensor
 
 from relpos._attention.operands import OPERANDS
-from relpos._checks import as_flag, at_least_ndim
+from relpos._checks import as_flag, as_integers, at_least_ndim
 from relpos.torch._functions import check_tensors
 from relpos.torch._tracing import PLAIN, is_batched, is_causal_bias, unwrapped
 
 #: Types of an offset of all items.
 INTEGERS = (int, np.integer, torch.SymInt)
+_UNSIGNED = torch.uint16, torch.uint32, torch.uint64
+_MOST = 2**63 - 1
 
 
 class Causal(NamedTuple):
@@ -98,15 +100,20 @@ def causal_terms(
 
 
 def _ending(ranges: Any, ends: Tensor) -> Any:
-    """Return ranges (..., Lq, 2) without the keys from `ends` on.
+    """Return ranges (..., Lq or 1, 2) without the keys from `ends` on.
 
     What are no such ranges stay as they are, for attention to refuse.
     """
+    if type(ranges) is np.ndarray:  # the one kind of array that attention takes
+        ranges = torch.from_numpy(as_integers("key_ranges", ranges))
     is_whole = isinstance(ranges, Tensor) and not (
         ranges.is_floating_point() or ranges.is_complex() or ranges.dtype is torch.bool
     )
-    if not is_whole or ranges.shape[-2:] != (len(ends), 2):
+    if not is_whole or ranges.shape[-2:] not in ((len(ends), 2), (1, 2)):
         return ranges
+    if ranges.dtype in _UNSIGNED:  # torch promotes them to no other dtype
+        numbers = ranges.long()
+        ranges = numbers.masked_fill(numbers < 0, _MOST)  # of uint64, beyond int64
     return torch.minimum(ranges, ends[:, None])
 
 

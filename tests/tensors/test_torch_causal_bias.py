@@ -158,6 +158,31 @@ def test_it_combines_with_ranges_and_lengths(kind, shape, side):
         near(results("attention", inputs, attn_mask=bias, **keywords), want)
 
 
+def one_row(ranges):
+    return ranges[..., :1, :]
+
+
+@each_shape
+@pytest.mark.parametrize(
+    "cast",
+    [torch.Tensor.numpy, one_row]
+    + [lambda x, kind=kind: x.numpy().astype(kind) for kind in (">i4", "u8", "i1")]
+    + [lambda x, kind=kind: x.to(kind) for kind in (torch.uint16, torch.uint64)]
+    + [lambda x: one_row(x).numpy()],
+)
+def test_it_combines_with_every_kind_of_ranges(cast, shape, side):
+    """Ranges may be an array, and one row of them is that of all queries."""
+    lq, lk = shape
+    inputs = inputs_of("attention", shape)
+    begins = torch.arange(lq).clamp(max=lk - 1) // 2
+    ranges = torch.stack([begins, begins + 2], -1)
+    for offset in (shift_of(side, shape), 2, torch.tensor([2, -1])):
+        keywords = {"key_ranges": cast(ranges), "query_offset": offset}
+        want = results("attention", inputs, attn_mask=pairs_of(side, shape), **keywords)
+        bias = bias_of(side, shape)
+        near(results("attention", inputs, attn_mask=bias, **keywords), want)
+
+
 @more_keys
 def test_it_is_pytorchs_own_result(shape, side):
     """It is compared if every query sees a key: others are rows of nan there."""
