@@ -128,17 +128,3 @@ def view_on_cpu(name: str, value: Any) -> Any:
             f"NumPy ({str(error).rstrip('.')}); expected float16, float32 or float64, "
             "integers or booleans, without a gradient"
         ) from None
-
-
-def of_tensor(value: Any) -> Any:
-    """Return a tensor of PyTorch, on any device, as an array; return others as given.
-
-    Numbers of a dtype that NumPy does not have, such as bfloat16, become float32.
-    """
-    if not hasattr(value, "detach"):
-        return value
-    tensor = value.detach().cpu()
-    try:
-        return tensor.numpy()
-    except TypeError:
-        return tensor.float().numpy()

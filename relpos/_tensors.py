@@ -1,4 +1,4 @@
-"""Checks of tensors of torch, and the words of errors about them.
+"""Tensors of torch as arrays, checks of them, and the words of errors about them.
 
 torch is not imported here: who has a tensor has imported it.
 """
@@ -10,6 +10,8 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
+
+from relpos._foreign import expected_instead
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -37,17 +39,21 @@ def is_tensor(value: object) -> bool:
     return isinstance(value, getattr(sys.modules.get("torch"), "Tensor", ()))
 
 
-def check_strided(name: str, tensor: Any) -> None:
-    """Raise for a tensor whose memory is no strided array of this machine's."""
+def check_kind(tensor: object, name: str | None = None) -> None:
+    """Raise for a tensor that is not what is in its memory; take everything else."""
+    wanted = expected_instead(type(tensor))
+    if wanted is not None:
+        named = "" if name is None else f"{name}: "
+        raise TypeError(f"{named}got a {type(tensor).__name__}; expected {wanted}")
+
+
+def check_stored(name: str, tensor: Any) -> None:
+    """Raise for a tensor whose numbers are not those in its memory, on any device."""
+    check_kind(tensor, name)
     if tensor.is_nested:
         raise TypeError(
             f"{name}: got a nested tensor; expected a dense one (pass "
             "tensor.to_padded_tensor(0.0))"
-        )
-    if tensor.device.type != "cpu":
-        raise TypeError(
-            f"{name}: got a tensor on device {str(tensor.device)!r}; expected one on "
-            "the CPU (pass tensor.cpu())"
         )
     check_dense(name, tensor)
     if tensor.is_quantized:
@@ -55,6 +61,16 @@ def check_strided(name: str, tensor: Any) -> None:
             f"{name}: got a quantized tensor of {tensor.dtype}; expected one that is "
             "not (pass tensor.dequantize())"
         )
+
+
+def check_strided(name: str, tensor: Any) -> None:
+    """Raise for a tensor whose memory is no strided array of this machine's."""
+    if tensor.device.type != "cpu":
+        raise TypeError(
+            f"{name}: got a tensor on device {str(tensor.device)!r}; expected one on "
+            "the CPU (pass tensor.cpu())"
+        )
+    check_stored(name, tensor)
     if sys.modules["torch"]._C._functorch.is_legacy_batchedtensor(tensor):
         raise TypeError(
             f"{name}: got a tensor of torch.autograd's own batches (is_grads_batched, "
@@ -108,6 +124,21 @@ def check_devices(tensors: Mapping[str, Any]) -> None:
                 f"{name}: got a tensor on device {str(device)!r}; expected one on "
                 f"{str(wanted)!r}, as {first}"
             )
+
+
+def of_tensor(name: str, value: Any) -> Any:
+    """Return a tensor, on any device, as an array; return others as given.
+
+    Numbers of a dtype that NumPy does not have, such as bfloat16, become float32.
+    """
+    if not is_tensor(value):
+        return value
+    check_stored(name, value)
+    tensor = value.detach().cpu().resolve_conj().resolve_neg()
+    try:
+        return tensor.numpy()
+    except TypeError:
+        return tensor.float().numpy()
 
 
 # ---- words of errors -----------------------------------------------------------------

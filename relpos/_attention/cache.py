@@ -18,7 +18,8 @@ from relpos._checks import (
     check_shape,
     native,
 )
-from relpos._foreign import module_of, of_tensor
+from relpos._foreign import module_of
+from relpos._tensors import check_stored, of_tensor
 from relpos._undo import call_number, put, whole
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ class KVCache:
         count, batch = rows[0].shape[-2], tuple(rows[0].shape[:-3])
         added = np.array(count)
         if lengths is not None:
-            given = self._integers(lengths, rows[0])
+            given = self._integers("lengths", lengths, rows[0])
             added = as_lengths("lengths", given, batch, np.array(count))
         before, after = self._lengths, self._lengths + added
         buffers = self._buffers_for(rows, int(after.max(initial=0)))
@@ -188,7 +189,7 @@ class KVCache:
         ValueError
             It is negative or more than there are.
         """
-        given = self._integers(length)
+        given = self._integers("length", length)
         kept = as_lengths("length", given, self._batch(), self._lengths)
         self._put(_lengths=kept, _start=kept, _count=0, _cropped_in=call_number())
 
@@ -211,7 +212,7 @@ class KVCache:
         """
         if self._buffers is None or len(self._buffers[0].shape) < 4:
             raise ValueError("items: the cache has no batch axis; expected one")
-        order = as_integers("items", self._integers(items))
+        order = as_integers("items", self._integers("items", items))
         size = self._buffers[0].shape[0]
         check_shape("items", order, order.ndim == 1, "(items,)")
         if order.size and not 0 <= order.min() <= order.max() < size:
@@ -297,10 +298,10 @@ class KVCache:
         """Set attributes, all at once: an interrupt finds them old or new."""
         put(self, "__dict__", vars(self) | attributes)
 
-    def _integers(self, value: object, rows: Any = None) -> Any:
+    def _integers(self, name: str, value: object, rows: Any = None) -> Any:
         """Return integers given as a tensor, unless the cache is one of arrays."""
         kept = rows if self._buffers is None else self._buffers[0]
-        return value if isinstance(kept, np.ndarray) else of_tensor(value)
+        return value if isinstance(kept, np.ndarray) else of_tensor(name, value)
 
     def _check_rows(self, key: Any, value: Any) -> None:
         """Check that they fit each other, and those before."""
@@ -342,6 +343,8 @@ class KVCache:
 
 def _rows_of(name: str, value: Any) -> int:
     """Count the tokens of an array or a tensor."""
+    if _is_tensor(value):
+        check_stored(name, value)
     shape = np.shape(value)
     if len(shape) < 2:
         raise ValueError(f"{name}: got shape {tuple(shape)}; expected (..., H, n, D)")
@@ -375,21 +378,25 @@ def _may_write(buffer: Any) -> bool:
 def _as_rows(name: str, value: object) -> Any:
     """An array, or a tensor as it is, of at least heads, tokens and columns."""
     rows: Any = value
-    if not _is_tensor(value):
+    if _is_tensor(value):
+        check_stored(name, rows)
+        _check_constant(name, rows)
+    else:
         array = as_floating(name, value)
         rows = native(array, array.dtype.newbyteorder("="))
-    elif rows.is_nested or rows.layout != sys.modules["torch"].strided:
-        kind = "nested" if rows.is_nested else rows.layout
-        raise TypeError(f"{name}: got a {kind} tensor; expected a dense one")
-    elif rows.requires_grad:
+    at_least_ndim(name, rows, 3, "(..., Hk, n, columns)")
+    return rows
+
+
+def _check_constant(name: str, rows: Any) -> None:
+    """Raise unless a tensor is of floating numbers without a gradient."""
+    if rows.requires_grad:
         raise TypeError(
             f"{name}: got a tensor that requires a gradient, which a cache does not "
             "keep; pass tensor.detach(), or decode under torch.no_grad()"
         )
-    elif not rows.dtype.is_floating_point:
+    if not rows.dtype.is_floating_point:
         raise TypeError(f"{name}: got {rows.dtype}; expected a floating dtype")
-    at_least_ndim(name, rows, 3, "(..., Hk, n, columns)")
-    return rows
 
 
 def _check_like(name: str, new: Any, old: Any) -> None:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from relpos._checks import Array, as_array, kind_of
-from relpos._foreign import of_tensor
+from relpos._tensors import of_tensor
 
 Kind = TypeVar("Kind")
 Result = TypeVar("Result")
@@ -36,7 +36,7 @@ def is_module(value: object) -> bool:
 def as_numpy(name: str, value: Any) -> Array:
     """Return an array, or a tensor as one; bfloat16 becomes float32, which holds it."""
     if is_tensor(value):
-        array: Array = of_tensor(value.resolve_conj().resolve_neg())
+        array: Array = of_tensor(name, value)
     else:
         array = as_array(name, value)
     if array.dtype.name == "bfloat16":

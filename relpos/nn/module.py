@@ -26,7 +26,7 @@ from relpos._checks import (
     kind_of,
     quiet,
 )
-from relpos._foreign import of_tensor
+from relpos._tensors import check_kind, of_tensor
 from relpos._undo import call_number, keep, put, whole
 from relpos.nn._inputs import as_settings
 from relpos.nn.decoding import opened
@@ -622,9 +622,10 @@ def _entries(
 
 def _as_values(name: str, value: Any) -> Array:
     """Return an array or a tensor, not cast before its shape is known to fit."""
+    check_kind(value, name)  # before it is asked for anything
     if getattr(value, "is_meta", False):
         raise ValueError(f"{name}: got a meta tensor; expected one that has values")
-    array = as_array(name, of_tensor(value))
+    array = as_array(name, of_tensor(name, value))
     if array.dtype.kind not in "fbiu" and not is_floating(array.dtype):
         raise TypeError(
             f"{name}: got {kind_of(value)}; expected an array or tensor of floats"

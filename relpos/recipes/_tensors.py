@@ -23,13 +23,14 @@ from relpos._tensors import (
     check_dense,
     check_devices,
     check_float_dtype,
+    check_kind,
     check_storage,
     check_strided,
     in_tensor_words,
     is_tensor,
 )
 from relpos.nn._inputs import product
-from relpos.reference._xp import check_kind, namespace
+from relpos.reference._xp import namespace
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from relpos._foreign import expected_instead
+from relpos._tensors import check_kind
 
 ArrayLike = npt.ArrayLike
 Bools = npt.NDArray[np.bool_]
@@ -48,14 +48,6 @@ def namespace(*arrays: Any) -> Any:
     for tensor in tensors:
         check_kind(tensor)
     return Torch(tensors[0].device) if tensors else np
-
-
-def check_kind(tensor: object, name: str | None = None) -> None:
-    """Raise for a tensor that is not what is in its memory; take everything else."""
-    wanted = expected_instead(type(tensor))
-    if wanted is not None:
-        named = "" if name is None else f"{name}: "
-        raise TypeError(f"{named}got a {type(tensor).__name__}; expected {wanted}")
 
 
 def as_float64(*arrays: Any) -> list[Any]:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from relpos._checks import as_generator, check_keywords
+from relpos._tensors import check_kind
 from relpos.reference._xp import (
     ArrayLike,
     Bools,
@@ -23,7 +24,6 @@ from relpos.reference._xp import (
     Rng,
     Words,
     as_float64,
-    check_kind,
     constant,
     names_alone,
     namespace,

@@ -268,6 +268,71 @@ def test_definitions_refuse_it(kind):
             function(tensor)
 
 
+def cache_calls():
+    """Return what a cache does with a tensor, by the name of its argument."""
+    rows, cache = torch.ones(1, 3, 4, 4), relpos.torch.KVCache()
+    cache.append(rows, rows)
+    return {
+        "key": lambda x: cache.append(x, rows),
+        "value": lambda x: cache.append(rows, x),
+        "lengths": lambda x: cache.append(rows, rows, lengths=x),
+        "length": cache.crop,
+        "items": cache.reorder,
+        "rows": cache.positions,
+        "query": cache.arguments,
+    }
+
+
+NESTED = {
+    "nested tensor": lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+    "tensor of layout": lambda: torch.ones(1, 3, 4, 4).to_sparse(),
+    "quantized tensor": lambda: torch.quantize_per_tensor(
+        torch.ones(1, 3, 4, 4), 0.1, 0, torch.qint8
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", [*REFUSED, *NESTED])
+@pytest.mark.parametrize("name", cache_calls())
+def test_a_cache_refuses_it(name, kind):
+    with pytest.raises(TypeError, match=rf"^{name}: got an? {kind}"):
+        cache_calls()[name]((REFUSED | NESTED)[kind]())
+
+
+def test_a_cache_refuses_integers_that_are_a_mask():
+    ones = torch.ones(1, dtype=torch.int64)
+    mask = torch.Tensor._make_subclass(type(causal_upper_left(3, 3)), ones)
+    for name in ("lengths", "length", "items"):
+        with pytest.raises(TypeError, match=rf"^{name}: got a CausalBias"):
+            cache_calls()[name](mask)
+
+
+@pytest.mark.parametrize("kind", [*REFUSED, *NESTED])
+def test_a_state_refuses_it(kind):
+    tensor = (REFUSED | NESTED)[kind]()
+    layer = relpos.nn.ShawAttention(4, 1, 2)
+    name, *_ = state = layer.state_dict()
+    with pytest.raises(TypeError, match=rf"^{name}: got an? {kind}"):
+        layer.load_state_dict(state | {name: tensor})
+
+
+@pytest.mark.parametrize("kind", ["CausalBias", "MaskedTensor", *NESTED])
+def test_a_diagnosis_refuses_it(kind):
+    tensor = (REFUSED | NESTED)[kind]()
+    tokens = {n: x.numpy() for n, x in TOKENS.items()}
+    with pytest.raises(TypeError, match=rf"^attn_mask: got an? {kind}"):
+        relpos.diagnose(tokens["query"], **tokens, attn_mask=tensor)
+
+
+def test_a_state_may_be_negated_lazily():
+    layer = relpos.nn.ShawAttention(4, 1, 2)
+    name, *_ = state = layer.state_dict()
+    negated = torch.randn(4, 4, dtype=torch.complex64).conj().imag
+    assert negated.is_neg()
+    layer.load_state_dict(state | {name: negated})
+    assert np.array_equal(layer.state_dict()[name], negated.resolve_neg())
+
+
 # ---- plain ---------------------------------------------------------------------------
 
 
