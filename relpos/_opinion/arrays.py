@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from relpos._checks import Array, as_array, kind_of
-from relpos._tensors import of_tensor
+from relpos._tensors import check_kind, of_tensor
 
 Kind = TypeVar("Kind")
 Result = TypeVar("Result")
@@ -59,13 +59,14 @@ def as_tensor(value: Any) -> Any:
     return torch.from_numpy(value.copy()) if isinstance(value, np.ndarray) else value
 
 
-def copied(value: Any) -> Any:
-    """Copy a value with all that is inside of it.
+def copied(value: Any, name: str = "inputs") -> Any:
+    """Copy a value with all that is inside of it; `name` is that of its argument.
 
     A copy of a tensor that requires a gradient requires one and is no leaf: such a
     tensor may be changed in place.
     """
     if is_tensor(value):
+        check_kind(value, name)
         own = value.detach().clone()
         return own.requires_grad_().clone() if value.requires_grad else own
     if isinstance(value, tuple) and hasattr(value, "_fields"):
@@ -74,8 +75,8 @@ def copied(value: Any) -> Any:
         return type(value)(map(copied, value))
     if isinstance(value, dict):  # and what is derived from it, as results of models
         own = copy.copy(value)
-        for name, x in value.items():
-            own[name] = copied(x)
+        for key, x in value.items():
+            own[key] = copied(x, str(key))
         return own
     if hasattr(value, "clone_state"):  # a generator of torch
         return value.clone_state()

@@ -25,8 +25,8 @@ from relpos.torch._attend import Attend, attend
 from relpos.torch._causal import INTEGERS, without_causal_bias
 from relpos.torch._engine import TYPED, Setting, results_of, shown
 from relpos.torch._functions import own_setting
-from relpos.torch._tensors import attention_dtype, under_autocast
-from relpos.torch._tracing import is_plain, record
+from relpos.torch._tensors import attention_dtype, check_type, under_autocast
+from relpos.torch._tracing import PLAIN, is_plain, record
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -288,6 +288,8 @@ def by_kind(given: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
         if type(value) is float and value == DEFAULTS.get(name):
             continue  # each module has a 0.0 of its own
         if isinstance(value, Tensor) and name in _TENSORS:
+            if type(value) not in PLAIN:  # before it is asked for anything
+                check_type(shown(name), type(value))
             tensors[name] = value
         elif (
             name == "labels" and type(value) is tuple and 0 < len(value) <= MOST_LABELS

@@ -316,7 +316,7 @@ def test_a_state_refuses_it(kind):
         layer.load_state_dict(state | {name: tensor})
 
 
-@pytest.mark.parametrize("kind", ["CausalBias", "MaskedTensor", *NESTED])
+@pytest.mark.parametrize("kind", [*REFUSED, *NESTED])
 def test_a_diagnosis_refuses_it(kind):
     tensor = (REFUSED | NESTED)[kind]()
     tokens = {n: x.numpy() for n, x in TOKENS.items()}

@@ -27,7 +27,7 @@ from relpos.nn._inputs import (
 from relpos.nn.multihead import as_causal, default_sizes
 from relpos.nn.position import MUSIC_ROWS, music_rows
 from relpos.torch._causal import as_causal_bias, causal_terms, check_size
-from relpos.torch._tensors import check_kinds, without_modes
+from relpos.torch._tensors import check_kinds, check_type, without_modes
 from relpos.torch._tracing import constant_result
 from relpos.torch.nn._layer import (
     Layer,
@@ -488,6 +488,7 @@ def _added(mask: Tensor, dtype: torch.dtype) -> Tensor:
 def is_one_nested(*inputs: Tensor) -> bool:
     """Tell whether all inputs are one nested tensor, of the layout of encoders."""
     first = inputs[0]
+    check_type("query", type(first))  # before it is asked for anything
     return (
         isinstance(first, Tensor)
         and first.is_nested
