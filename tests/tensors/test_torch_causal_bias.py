@@ -27,6 +27,20 @@ two_shapes = pytest.mark.parametrize("shape", SHAPES[:2], ids=str)
 more_keys = pytest.mark.parametrize("shape", SHAPES[:3], ids=str)
 
 
+def is_opaque():
+    """Tell whether this PyTorch refuses every function of a CausalBias but one."""
+    try:
+        causal_upper_left(2, 2).dim()
+    except NotImplementedError:  # PyTorch 2.6
+        return True
+    return False
+
+
+taken_by_others = pytest.mark.skipif(
+    is_opaque(), reason="this PyTorch takes a CausalBias in its own attention alone"
+)
+
+
 def drawn(*shape, seed=0):
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(*shape, dtype=DOUBLE, generator=generator)
@@ -222,7 +236,10 @@ def test_inside_of_torch_func(shape, side):
     loss(leaf, bias).backward()
     near(torch.func.grad(loss)(query, bias), leaf.grad)
     each = torch.func.vmap(torch.func.grad(loss), in_dims=(0, None))
-    with pytest.raises(TypeError, match="attn_mask: got a CausalBias; expected"):
+    with pytest.raises(
+        NotImplementedError if is_opaque() else TypeError,
+        match="CausalBias only" if is_opaque() else "attn_mask: got a CausalBias; exp",
+    ):
         torch.func.vmap(loss, in_dims=(None, 1))(query, bias)
     query = drawn(2, *query.shape[1:])
     key, value = key[0], value[0]
@@ -260,6 +277,7 @@ def test_a_second_word_on_causality_is_refused(name, shape, side):
         )
 
 
+@taken_by_others
 @each_shape
 def test_what_is_made_of_it_is_refused(shape, side):
     """Such tensors have the class and not what it says, and no numbers of their own."""
@@ -363,6 +381,7 @@ def test_relative_multihead_attention_compiled(shape, side):
     near(layer_results(traced, inputs, attn_mask=bias), want)
 
 
+@taken_by_others
 @two_shapes
 def test_in_an_encoder_of_pytorch(shape, side):
     length = shape[0]
