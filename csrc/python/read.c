@@ -7,20 +7,37 @@ static const char *const rules[] = {
     [NO_GROUPS] = "groups", [TOO_MANY_AXES] = "most axes", [OTHER_BATCH] = "batch",
 };
 
+/* Whether numbers are of a kind that an operand may have. */
+static int
+has_kind(const operand_row *row, const array_view *view)
+{
+    int is_float = view->kind >= KIND_F16 && view->kind <= KIND_F64;
+    switch (row->of_kind) {
+    case OF_T:
+    case OF_16:
+        return is_float;
+    case OF_MASK:
+        return is_float || view->kind == KIND_BOOL;
+    case OF_LABELS:
+        return view->kind >= KIND_I8;
+    default: /* copied where it was read */
+        return 1;
+    }
+}
+
 /* Whether an array can be taken as it is. Others, and arrays whose numbers have to be looked
  * at or copied, are read by Python. */
 static int
 is_read(const operand_row *row, const array_view *view)
 {
-    int is_float = view->kind >= KIND_F16 && view->kind <= KIND_F64;
     switch (row->of_kind) {
     case OF_T:
     case OF_16: /* rows of t have to be finite, which Python checks */
-        return is_float && row->shape[1] != 't';
+        return has_kind(row, view) && row->shape[1] != 't';
     case OF_MASK:
-        return is_float || view->kind == KIND_BOOL;
+        return has_kind(row, view);
     case OF_LABELS:
-        return view->kind >= KIND_I8 && view->ndim > 1;
+        return has_kind(row, view) && view->ndim > 1;
     default:
         return 0;
     }
@@ -50,6 +67,25 @@ read_entry(attention_call *call, PyObject *const *args, const operand_row *row,
     return PyDict_SetItem(inputs, entry->key, *owner);
 }
 
+/* Takes the views of the arrays that were read. Code that ran meanwhile may have given one of
+ * them another dtype. */
+static int
+take_read_views(attention_call *call)
+{
+    if (take_views(call) < 0 || take_item_views(call) < 0)
+        return -1;
+    for (int i = 0; i < OPERANDS; i++)
+        if (call->views[i].owner != NULL &&
+            !has_kind(&operand_rows[i], &call->views[i])) {
+            PyErr_Format(PyExc_TypeError,
+                         "%s: its dtype was replaced while other arguments were read; "
+                         "expected an argument that keeps its dtype",
+                         operand_rows[i].entry.name);
+            return -1;
+        }
+    return 0;
+}
+
 /* Reads all arrays. The function that reads other objects runs code of theirs, which may resize
  * an array that was read before: only then is the view of any taken. */
 static int
@@ -71,7 +107,7 @@ read_entries(attention_call *call, PyObject *const *args, PyObject *inputs)
         if (read_entry(call, args, &item, &item_rows[i].entry, &call->items[i].owner,
                        inputs) < 0)
             return -1;
-    return take_views(call) < 0 ? -1 : take_item_views(call);
+    return take_read_views(call);
 }
 
 /* Kind of the result: that of query, key and value, float32 where they differ, or float64

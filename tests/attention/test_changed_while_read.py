@@ -115,6 +115,21 @@ def test_an_array_that_is_resized_is_read_as_it_is(changed, kind):
         np.testing.assert_array_equal(found, want, other)
 
 
+@pytest.mark.sanitized
+@pytest.mark.parametrize("dtype", ["i4", "u4", "S4"])
+@pytest.mark.parametrize("changed", [*ARRAYS][:12])
+def test_an_array_that_gets_another_dtype_is_refused(changed, dtype):
+    """A call with numbers of such a dtype is refused, too."""
+    given = good()
+    array = given[changed] = given[changed].astype(np.float32)
+    if changed == "query":  # all of one dtype, which that of the result follows
+        given |= {"key": array, "value": array}
+    ranges = given["key_ranges"]
+    given["key_ranges"] = Array(ranges, lambda: setattr(array, "dtype", dtype))
+    with pytest.raises(TypeError, match=f"^{changed}: its dtype was replaced while "):
+        relpos.attention(**given)
+
+
 def test_an_array_that_is_resized_by_a_later_number():
     """Its shape is read again after the number."""
 
