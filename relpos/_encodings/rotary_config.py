@@ -23,6 +23,7 @@ from relpos._encodings.rotary_models import (
     PART,
     ROTARY_WORDS,
     ROTATED_WHERE_SLIDING,
+    ROTATED_WITHOUT_WINDOW,
     SCALED_WHERE_FULL,
     UNRELATED,
     UNRELATED_OF_ROPE,
@@ -400,7 +401,10 @@ def _check_rotates(config: Values, layer_type: str | None) -> None:
             f"config: its model_type is {kind!r}, of a grid; expected one of a "
             "sequence (axial_angles has the angles of grids)"
         )
-    if kind in ROTATED_WHERE_SLIDING and layer_type == _FULL:
+    windows = config.get("sliding_window") is not None
+    sliding = kind in ROTATED_WHERE_SLIDING
+    sliding = sliding or (windows and kind in ROTATED_WITHOUT_WINDOW)
+    if sliding and layer_type == _FULL:
         raise ValueError(
             f"layer_type: got {layer_type!r}, without a rotary encoding in {kind}; "
             f"expected {_SLIDING!r}"

@@ -109,8 +109,10 @@ OF_GRIDS = _names(
     "sam3_tracker_video sam3_vit_model sapiens2 step3p5_vision "
     "video_llama_3_vision"
 )
-#: Models whose layers of full attention have no rotary encoding.
-ROTATED_WHERE_SLIDING = _names("afmoe cohere2 flint")
+#: Models whose layers of full attention have no rotary encoding, unless, in the second
+#: list, no layer has a window.
+ROTATED_WHERE_SLIDING = _names("afmoe cohere2 flint lara_mini")
+ROTATED_WITHOUT_WINDOW = _names("exaone4 exaone_moe kolibri1")
 #: Models whose scaling is of the layers of full attention alone.
 SCALED_WHERE_FULL = _names("olmo3")
 #: Models with interleaved pairs: configurations rarely have a key for them.
@@ -119,8 +121,8 @@ INTERLEAVED = _names(
     "blt_local_encoder blt_patcher codegen cohere cohere2 cohere2_moe deepseek_v2 "
     "deepseek_v3 deepseek_v32 deepseek_v4 dots3_note_text ernie4_5 ernie4_5_moe "
     "ernie4_5_vl_moe_text glm glm4 glm4_moe_lite glm4v_text glm_moe_dsa glm_ocr_text "
-    "gptj helium llama4_text longcat_flash mistral4 mistral_large4_text moonshine "
-    "moonshine_streaming openai_privacy_filter pe_audio_encoder "
+    "gptj helium kimi_k2 llama4_text longcat_flash mistral4 mistral_large4_text "
+    "moonshine moonshine_streaming openai_privacy_filter pe_audio_encoder "
     "pe_audio_video_encoder pe_video_encoder sarvam_mla youtu"
 )
 

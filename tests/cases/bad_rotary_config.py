@@ -47,6 +47,12 @@ model_type="falcon", alibi=True -> ValueError: config: its alibi is set; expecte
     model that rotates
 model_type="cohere2", layer_type="full_attention" -> ValueError: layer_type: got
     'full_attention', without a rotary encoding in cohere2; expected 'sliding_attention'
+model_type="lara_mini", layer_type="full_attention" -> ValueError: layer_type: got
+    'full_attention', without a rotary encoding in lara_mini; expected
+model_type="exaone4", sliding_window=4096, layer_type="full_attention" -> ValueError:
+    layer_type: got 'full_attention', without a rotary encoding in exaone4; expected
+model_type="exaone_moe", sliding_window=128, layer_type="full_attention" -> ValueError:
+    layer_type: got 'full_attention', without a rotary encoding in exaone_moe; expected
 model_type=["falcon"], rope_theta=0 -> ValueError: config: base: got 0.0; expected a
 layer_type=3 -> TypeError: layer_type: got int; expected a str
 layer_type="slidin", layer_types=["full_attention"] -> ValueError: layer_type: got

@@ -575,6 +575,7 @@ def test_hunyuan():
         ({"model_type": "gptj"}, True),
         ({"model_type": "cohere2"}, True),
         ({"model_type": "deepseek_v3"}, True),
+        ({"model_type": "kimi_k2"}, True),
         ({"model_type": "deepseek_v3", "rope_interleave": False}, False),
         ({"rope_interleave": True}, True),
         ({"model_type": "openai_privacy_filter"}, True),
@@ -585,6 +586,18 @@ def test_hunyuan():
 )
 def test_which_columns_are_pairs(said, interleaved):
     assert relpos.rotary_from_config(PLAIN | said).interleaved is interleaved
+
+
+@pytest.mark.parametrize("kind", ["exaone4", "exaone_moe", "kolibri1"])
+def test_full_layers_rotate_where_no_layer_has_a_window(kind):
+    """As in EXAONE 4.0 of 1.2B, whose sliding_window is null."""
+    config = {**PLAIN, "model_type": kind, "sliding_window": None}
+    found = relpos.rotary_from_config(config, layer_type="full_attention")
+    assert_bitwise(found.inv_freq, relpos.rotary_frequencies(64))
+    with pytest.raises(ValueError, match=f"without a rotary encoding in {kind}"):
+        relpos.rotary_from_config(
+            config | {"sliding_window": 128}, layer_type="full_attention"
+        )
 
 
 # ---- the transformers package --------------------------------------------------------
