@@ -52,10 +52,13 @@ _BASE = "rope_theta", "global_rope_theta", "rotary_emb_base", "theta"
 _SWA = "swa_rope_theta"  # of layers without a scaling
 _LOCAL = "rope_local_base_freq", "local_rope_theta", _SWA
 _COMPRESSED = "compress_rope_theta"
+#: Spellings of the rotated part of a head, and of its columns.
+_PART = PART, "rotary_pct", "rope_pct", "rope_percent", "rope_percentage"
+_COLUMNS = {*_PART, "rotary_dim"}
 #: Bases of all layers in a row, and numbers of those whose encoding is scaled.
 _EACH, _SCALED = "layer_rope_theta", "rope_scaling_layers"
 #: Top-level keys with one of ROTARY_WORDS that are read.
-_READ = {*_BASE, *_LOCAL, _COMPRESSED, _EACH, _SCALED, APART}
+_READ = {*_BASE, *_LOCAL, *_PART, _COMPRESSED, _EACH, _SCALED, APART}
 _HEADS = "num_attention_heads", "n_head", "n_heads", "encoder_num_attention_heads"
 #: Values of ``rope_type``.
 _TYPES = ("default", *(name for name in SCALINGS if name != "ntk"))
@@ -96,6 +99,8 @@ def _as_values(config: object) -> Values:
     if kind in KNOWN:
         _check_keys(values)
     own = {key: x for (key, x), types in DEFAULTS.items() if kind in types.split()}
+    if any(values.get(key) is not None for key in _COLUMNS):  # in any spelling
+        own = {key: x for key, x in own.items() if key not in _COLUMNS}
     whole = {**own, **values}
     if kind == "deepseek_v4" and values.get(PART) is not None:
         del whole[APART]  # which the part of the head replaces
@@ -121,7 +126,7 @@ def _check_keys(config: Values) -> None:
                 f"config: got {key} = {value!r}; expected no such key, as its meaning "
                 f"in {kind} is not known"
             )
-    for names in (_BASE, _LOCAL):
+    for names in (_BASE, _LOCAL, _PART):
         given = {name: config[name] for name in names if config.get(name) is not None}
         if len({x if isinstance(x, Real) else repr(x) for x in given.values()}) > 1:
             said = ", ".join(f"{name} = {value!r}" for name, value in given.items())
@@ -327,7 +332,7 @@ def _rotary_dim(config: Values, values: Values, head_dim: int) -> int:
     part = _first(values, PART)
     if part is None:
         columns = _first(config, APART, "rotary_dim")
-        part = _first(config, PART, "rotary_pct")
+        part = _first(config, *_PART)
     if columns is not None:
         return as_int("config: its rotary_dim", columns, 2, MAX_DIM)
     if part is None:

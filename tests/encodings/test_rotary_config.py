@@ -588,6 +588,28 @@ def test_which_columns_are_pairs(said, interleaved):
     assert relpos.rotary_from_config(PLAIN | said).interleaved is interleaved
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"model_type": "minimax_m2", "partial_rotary_factor": 0.25},
+        {"model_type": "gpt_neox", "partial_rotary_factor": 0.25, "rotary_pct": 0.25},
+        {"model_type": "gpt_neox", "rotary_dim": 16},
+        {"model_type": "nemotron", "rope_percent": 0.25},
+        {"model_type": "nemotron", "rope_percentage": 0.25},
+        {"model_type": "stablelm_epoch", "rope_pct": 0.25},
+        {"model_type": "glm4", "rope_pct": 0.25},
+    ],
+)
+def test_a_part_that_is_said_replaces_the_default(said):
+    assert relpos.rotary_from_config(PLAIN | said).rotary_dim == 16
+
+
+def test_parts_that_differ():
+    said = {"model_type": "gpt_neox", "rotary_pct": 0.5, "partial_rotary_factor": 1.0}
+    with pytest.raises(ValueError, match=r"rotary_pct = 0\.5; expected one"):
+        relpos.rotary_from_config(PLAIN | said)
+
+
 @pytest.mark.parametrize("kind", ["exaone4", "exaone_moe", "kolibri1"])
 def test_full_layers_rotate_where_no_layer_has_a_window(kind):
     """As in EXAONE 4.0 of 1.2B, whose sliding_window is null."""
