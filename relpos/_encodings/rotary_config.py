@@ -414,10 +414,23 @@ def _check_rotates(config: Values, layer_type: str | None) -> None:
             f"layer_type: got {layer_type!r}, without a rotary encoding in {kind}; "
             f"expected {_SLIDING!r}"
         )
-    if kind == "falcon" and config.get("alibi"):
+    if (setting := _instead(config)) is not None:
         raise ValueError(
-            "config: its alibi is set; expected a model that rotates instead"
+            f"config: its {setting}; expected a model that rotates instead"
         )
+
+
+def _instead(config: Values) -> str | None:
+    """Return the setting with which no layer of a model of its type rotates."""
+    kind, rope = _type_of(config), config.get("rope_parameters")
+    if kind == "falcon" and config.get("alibi"):
+        return "alibi is set"
+    if kind == "granitemoehybrid" and config.get("position_embedding_type") == "nope":
+        return "position_embedding_type is 'nope'"
+    null = isinstance(rope, Mapping) and rope.get("rope_theta", 0) is None
+    if kind == "olmo_hybrid" and null and _first(config, *_BASE) is None:
+        return "rope_theta is None"
+    return None
 
 
 def rotary_from_config(

@@ -45,6 +45,10 @@ model_type="eomt_dinov3" -> ValueError: config: its model_type is 'eomt_dinov3',
 model_type="llama4_vision_model" -> ValueError: config: …, of a grid
 model_type="falcon", alibi=True -> ValueError: config: its alibi is set; expected a
     model that rotates
+model_type="granitemoehybrid", position_embedding_type="nope" -> ValueError: config: its
+    position_embedding_type is 'nope'; expected a model that rotates
+model_type="olmo_hybrid", rope_theta=None, rope_parameters={"rope_theta": None} ->
+    ValueError: config: its rope_theta is None; expected a model that rotates
 model_type="cohere2", layer_type="full_attention" -> ValueError: layer_type: got
     'full_attention', without a rotary encoding in cohere2; expected 'sliding_attention'
 model_type="lara_mini", layer_type="full_attention" -> ValueError: layer_type: got
