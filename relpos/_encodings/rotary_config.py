@@ -333,11 +333,19 @@ def _rotary_dim(config: Values, values: Values, head_dim: int) -> int:
     if part is None:
         columns = _first(config, APART, "rotary_dim")
         part = _first(config, *_PART)
-    if columns is not None:
-        return as_int("config: its rotary_dim", columns, 2, MAX_DIM)
-    if part is None:
-        return head_dim
-    return int(head_dim * share("config: its partial_rotary_factor", part))
+    rotated = head_dim
+    if part is not None:
+        rotated = int(head_dim * share("config: its partial_rotary_factor", part))
+    if columns is None:
+        return rotated
+    said = as_int("config: its rotary_dim", columns, 2, MAX_DIM)
+    both = part is not None and config.get(APART) is None
+    if both and said != rotated and _type_of(config) in KNOWN:
+        raise ValueError(
+            f"config: its rotary_dim is {said}, and {part!r} of {head_dim} columns "
+            "rotate; expected one of them"
+        )
+    return said
 
 
 def _kind_of_scaling(values: Values) -> str:

@@ -23,7 +23,7 @@ DEFAULTS = {
     ("rope_local_base_freq", 1e4): GEMMA,
     ("global_rope_theta", 1.6e5): MODERNBERT,
     ("local_rope_theta", 1e4): MODERNBERT,
-    ("rotary_dim", 64): "codegen gptj minimax_m2",
+    ("rotary_dim", 64): "codegen gptj",
     ("rotary_pct", 0.25): "gpt_neox",
     (PART, 0.25): "qwen3_5_moe_text qwen3_5_text qwen3_next stablelm",
     (PART, 0.5): "bamba dots3_note_audio_encoder glm glm4 glm4_moe glm4v_moe_text "

@@ -604,6 +604,15 @@ def test_a_part_that_is_said_replaces_the_default(said):
     assert relpos.rotary_from_config(PLAIN | said).rotary_dim == 16
 
 
+def test_minimax_m2_rotates_whole_heads_by_default():
+    said = PLAIN | {"model_type": "minimax_m2"}
+    assert relpos.rotary_from_config(said).rotary_dim == 64
+    said |= {"rotary_dim": 32, "partial_rotary_factor": 0.5}
+    assert relpos.rotary_from_config(said).rotary_dim == 32
+    with pytest.raises(ValueError, match=r"rotary_dim is 32, and 0\.25 of 64 columns"):
+        relpos.rotary_from_config(said | {"partial_rotary_factor": 0.25})
+
+
 def test_parts_that_differ():
     said = {"model_type": "gpt_neox", "rotary_pct": 0.5, "partial_rotary_factor": 1.0}
     with pytest.raises(ValueError, match=r"rotary_pct = 0\.5; expected one"):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+
 import numpy as np
 import oracle_rotary_config as oracle
 import pytest
@@ -135,6 +138,55 @@ def test_the_flat_spelling_of_every_class(case):
                 check_oracle(got, theirs, layer_type)
     present = {kind.model_type for kind in rotary().values()}
     assert differ == {(kind, x) for kind, x in OWN if x == case and kind in present}
+    assert compared > 150
+
+
+#: Types whose own module differs, with reasons.
+OTHER_MODULES = {
+    "ernie4_5_vl_moe_text": "has the frequencies in another order, for its sections",
+    "minimax_m3_vl_text": "reads no rotary_dim, and published files say both",
+}
+
+
+def module_frequencies(config, layer_type):
+    """Return the frequencies and magnitudes of the modules of a class for a layer."""
+    name = type(config).__module__.replace("configuration_", "modeling_")
+    try:
+        there = importlib.import_module(name)
+    except ModuleNotFoundError:  # of a type that shares the model of another
+        return []
+    found, prefix = [], "" if layer_type is None else f"{layer_type}_"
+    for label, kind in vars(there).items():
+        if not label.endswith("RotaryEmbedding") or "Vision" in label:
+            continue
+        with contextlib.suppress(Exception):  # of modules that take other arguments
+            module = kind(config)
+            magnitude = getattr(module, f"{prefix}attention_scaling")
+            found.append((getattr(module, f"{prefix}inv_freq").numpy(), magnitude))
+    return found
+
+
+def test_the_module_of_every_class():
+    """By default, the frequencies are those that the model itself computes."""
+    differ, compared = set(), 0
+    for kind in rotary().values():
+        config = made(kind)
+        if config is None or kind.model_type in OF_GRIDS:
+            continue
+        for layer_type in layer_types(config):
+            got, want = read(config, layer_type), module_frequencies(config, layer_type)
+            if isinstance(got, str) or not want:
+                continue
+            compared += 1
+            if not any(
+                freq.shape == got.inv_freq.shape
+                and np.allclose(freq, abs(got.inv_freq), rtol=2e-5, atol=0)
+                and got.magnitude == pytest.approx(magnitude)
+                for freq, magnitude in want
+            ):
+                differ.add(kind.model_type)
+    present = {kind.model_type for kind in rotary().values()}
+    assert differ == OTHER_MODULES.keys() & present
     assert compared > 150
 
 
