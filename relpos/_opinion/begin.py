@@ -59,7 +59,7 @@ def begin(
         "key": as_floating("key", _plain("key", key)),
         **given,
     }
-    function = _function(scheme)
+    function = function_of(scheme)
     _check_names(function, x)
     rotary = _take_rotary(x) if function == "apply_rotary" else None
     fire = _add_fire(x) if function == "fire_attention" else None
@@ -102,7 +102,7 @@ def _plain(name: str, value: Any) -> Any:
     return as_numpy(name, value) if known else value
 
 
-def _function(scheme: object) -> str:
+def function_of(scheme: object) -> str:
     """Return the name of a scheme's function, by any name of the scheme."""
     if scheme is None:
         return "attention"

@@ -20,11 +20,10 @@ from relpos._opinion.arrays import (
     unchanged,
 )
 from relpos._opinion.attempt import Attempt, evaluate
-from relpos._opinion.begin import begin
+from relpos._opinion.begin import begin, function_of
 from relpos._opinion.differences import DIFFERENCES
 from relpos._opinion.rounding import CANNOT_TELL, DTYPES, coarsest, rounding_of
 from relpos._opinion.search import Finding, search
-from relpos._schemes import scheme_called
 from relpos._text import html_table
 from relpos._warn import silenced
 
@@ -329,8 +328,9 @@ def _diagnosis(
     names = (*((layout,) if layout else ()), *closest.names)
     if layout and kind == "same":
         kind = "convention"
-    named = (scheme or "attention").removeprefix("relpos.")
-    called = f"relpos.{scheme_called(named).name}"
+    called = f"relpos.{function_of(scheme)}"
+    if called == "relpos.apply_rotary":  # which rotates, and does not attend
+        called = f"relpos.attention after {called}"
     verdict = LAYOUTS.get(layout, "") + finding.sentence(called, coarse, is_near)
     verdict += f"; {note}" if note else ""
     differences = names if finding.verdict == "same" else ()
