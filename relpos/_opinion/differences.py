@@ -576,8 +576,7 @@ MISTAKES: dict[str, Row] = {
         "values rotated too", rotations.rotating("query", "key", "value")
     ),
     "no_rotary": everywhere(
-        "the rotation left out: nothing rotated, or by the number of the head, which "
-        "cancels",
+        "the rotation left out, or made by the number of the head, which cancels",
         rotations.rotating(),
     ),
     "rotary_partial": everywhere(
@@ -738,23 +737,23 @@ MISTAKES: dict[str, Row] = {
     "rotary_some": single("other frequencies of some pairs", rotations.any_frequencies),
 }
 
+#: Mistakes of masks by which the terms of later keys count.
+_SHOWING_LATER = (
+    *("masked_after_softmax", "mask_added", "mask_transposed", "visible_inverted"),
+    *("causal_sees_next", "visible_end_later", "visible_rows_earlier"),
+    *("causal_backwards", *(f"no_{name}" for name in HIDING)),
+)
 #: Forms of mistakes that are tried after all others, alone.
 FURTHER: dict[str, tuple[Changes, ...]] = {
-    "masked_after_softmax": (
-        unseen.with_later(
-            operands.where(visibility.hides, hiding="after"),
-            MISTAKES["masked_after_softmax"][0],
-        ),
-    ),
     **{
-        f"no_{name}": (unseen.with_later(visibility.ignored(name), f"{words} ignored"),)
-        for name, words in HIDING.items()
+        name: tuple(unseen.with_later(form, words) for form in forms)
+        for name in _SHOWING_LATER
+        for words, forms, *_ in [MISTAKES[name]]
     },
     "hidden_is_finite": (unseen.with_later(softmaxes.finite("lowered")),),
     "hidden_weight": (
         unseen.with_later(softmaxes.filled_late("after the softmax of all keys")),
     ),
-    "mask_added": (unseen.with_later(visibility.numbers_added),),
 }
 
 DIFFERENCES = tuple(

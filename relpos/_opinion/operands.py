@@ -116,9 +116,19 @@ def negated(attempt: Attempt, *names: str) -> Attempt | None:
 
 
 @variant
-def without(attempt: Attempt, name: str) -> Attempt | None:
+def without(attempt: Attempt, name: str) -> Iterator[Attempt]:
     """Leave an operand out, with the arguments that belong to it."""
-    return _left_out(attempt, name) if name in attempt.keywords else None
+    if name not in attempt.keywords:
+        return
+    found, dim = _left_out(attempt, name), attempt.get("query").shape[-1]
+    yield found
+    # DeBERTa counts its terms in the scale, 1 / sqrt(3 D).
+    is_deberta = math.isclose(attempt.get("scale"), (3 * dim) ** -0.5)
+    other = {"rel_key": "rel_query", "rel_query": "rel_key"}.get(name)
+    if is_deberta and other in found.keywords:
+        side = "keys" if name == "rel_key" else "queries"
+        words = f"the position term of the {side} left out, also of the scale, which is"
+        yield found.told(f"{words} 1 / sqrt(2 D)", scale=(2 * dim) ** -0.5)
 
 
 def without_positions(attempt: Attempt) -> Attempt | None:

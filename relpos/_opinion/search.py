@@ -119,7 +119,7 @@ class Finding(NamedTuple):
     def sentence(self, called: str, coarse: bool, is_near: bool) -> str:
         """Say what was found, what the inputs do not show, and the rounding."""
         near = self.closest if is_near else self.own
-        error = f"{near.error:.2g} of the largest entry, at {list(near.at)}"
+        error = f"{near.error:.2g} times the largest entry, at {list(near.at)}"
         closest = f"the closest is {called}{near.words}, with an error of {error}"
         if not is_near:
             closest = f"the error of {called} itself is {error}"

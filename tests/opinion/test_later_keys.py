@@ -171,6 +171,16 @@ MISTAKES = {
         "hidden_weight",
         "a weight of -1e.09 where .* softmax of all keys",
     ),
+    "inverted": (
+        lambda s: softmax(np.where(SEE, -1e9, s)),
+        "visible_inverted",
+        "inverted: keys that it hides are visible",
+    ),
+    "one key too far": (
+        lambda s: softmax(np.where(DISTANCE <= 1, s, -np.inf)),
+        "causal_sees_next|visible_end_later|visible_rows_earlier",
+        "the key after each query seen|one key more|of the query after",
+    ),
     "in place of the softmax": (
         lambda s: np.where(SEE, s, 0.0),
         "no_softmax",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import re
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from relpos._attention.operands import OPERANDS, TABLES
 from relpos._opinion.attempt import NEEDED, PLACING, evaluate
 from relpos._opinion.begin import begin
 from relpos._opinion.differences import DIFFERENCES
+from relpos._schemes import SCHEMES
 
 KEYS, QUERIES, VALUES = RNG.standard_normal((3, 2 * L - 1, D))
 BIAS = RNG.standard_normal((H, 2 * L - 1))
@@ -160,6 +163,15 @@ def test_another_difference_beside_it():
     assert {*found.differences} == {"scale_head_dim", "no_rel_bias"}, found.verdict
 
 
+@pytest.mark.parametrize("operand", ["rel_key", "rel_query"])
+def test_deberta_counts_its_terms_in_the_scale(operand):
+    """The scale is 1 / sqrt(3 D) with both terms, and 1 / sqrt(2 D) with one."""
+    call = CALLS["DeBERTa"]
+    kept = without(call, operand) | {"scale": (2 * D) ** -0.5}
+    found = check_left_out(relpos.attention(Q, K, V, **kept), f"no_{operand}", **call)
+    assert "1 / sqrt(2 D)" in found.verdict
+
+
 def test_in_one_head_and_in_one_item():
     call = CALLS["T5 decoder"] | {"is_causal": True}
     right, mine = relpos.attention(Q, K, V, **call), plain(Q, K, V, 1.0, CAUSAL)
@@ -197,7 +209,18 @@ def test_numbers_of_a_mask():
 
 
 def test_the_rotation():
-    check_left_out(plain(Q, K, V), "no_rotary", scheme="rotary")
+    found = check_left_out(plain(Q, K, V), "no_rotary", scheme="rotary")
+    assert found.verdict.startswith(
+        "equals relpos.attention after relpos.apply_rotary with the rotation left out"
+    )
+
+
+@pytest.mark.parametrize("scheme", [x for known in SCHEMES for x in known.names])
+def test_a_verdict_names_functions_of_relpos(scheme):
+    with suppress(ValueError, TypeError):  # without scores, or with operands
+        found = relpos.diagnose(plain(Q, K, V), Q, K, V, scheme=scheme)
+        for name in re.findall(r"relpos\.(\w+)", found.verdict):
+            assert callable(getattr(relpos, name)), found.verdict
 
 
 def test_right_ones_with_a_table_that_does_nothing_are_the_same():
@@ -235,7 +258,7 @@ def test_every_operand_can_be_left_out(name):
     start = begin(None, Q, K, V, "outputs", call)
     rows = {row.name: row for row in DIFFERENCES}
     for operand in OPERANDS.keys() & call.keys() & NUMBERS:
-        (attempt,) = rows[f"no_{operand}"].attempts(start)
+        attempt, *_ = rows[f"no_{operand}"].attempts(start)
         assert attempt.left_out == (operand,)
         wanted = relpos.attention(Q, K, V, **_placed(without(call, operand), call))
         assert np.allclose(evaluate(attempt).result, wanted, rtol=1e-10, atol=1e-12)
