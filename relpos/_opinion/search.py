@@ -148,12 +148,16 @@ def search(mine: Array, start: Attempt, roundings: list[Rounding]) -> Finding:
     singles = [*_vary(start, PAIRED)] if mine.size else []
     explained = any(t.fits(min(roundings)) for t in singles)
     unknown = not any(t.fits(coarse) for t in plain) and not explained
+    beside: list[Tried] = []
     if unknown and mine.size:
-        singles += _vary(start, ALONE)
+        further = [*_vary(start, ALONE)]
+        if any(t.fits(coarse) for t in further):
+            beside = [*_without_more(singles)]
+        singles += further
     pairs: list[Tried] = []
     doubt = [t for t in plain if t.verdict(coarse) == CANNOT_TELL]
     for rounding in sorted({*roundings}):
-        fitting = _fitting([*plain, *singles], rounding)
+        fitting = _fitting([*plain, *singles, *beside], rounding)
         if same := [t for t in fitting if not t.differences]:
             others = _unseen(singles, fitting)
             return Finding(same[0], plain[0], rounding, others=others)
@@ -242,6 +246,20 @@ def _pairs(start: Attempt, singles: list[Tried], with_alone: bool) -> Iterator[T
             x for x in DIFFERENCES[after:] if not x.alone or (widely and not x.single)
         ]
         yield from _vary(first.attempt, rows, first.differences)
+
+
+def _without_more(singles: list[Tried]) -> Iterator[Tried]:
+    """Try what is left out with one more difference, as rows that are alone may hide.
+
+    Such a row, as of another offset, can make the term constant and show other keys.
+    """
+    for first in singles:
+        if first.attempt.left_out:
+            (own,) = first.differences
+            rows = [row for row in PAIRED if row.name != own.name]
+            for found in _vary(first.attempt, rows, (own,)):
+                both = sorted(found.differences, key=lambda row: _ORDER[row.name])
+                yield found._replace(differences=(*both,))
 
 
 #: Axes of errors whose parts may differ, and words for one and for several of them.

@@ -172,6 +172,17 @@ def test_deberta_counts_its_terms_in_the_scale(operand):
     assert "1 / sqrt(2 D)" in found.verdict
 
 
+@pytest.mark.parametrize("name", ["music", "a table of the past", "T5 decoder"])
+def test_neither_the_term_nor_the_mask(name):
+    """Another offset gives these numbers too, and does not come first."""
+    music = {"scheme": "relative_global_attention", "rel_key": KEYS[:L]}
+    call = {"is_causal": True, **(music if name == "music" else CALLS[name])}
+    operand = next(x for x in call if x in TABLES)
+    found = relpos.diagnose(plain(Q, K, V, call.get("scale", D**-0.5)), Q, K, V, **call)
+    assert found.differences == (f"no_{operand}", "no_is_causal"), found.verdict
+    assert found.kind == "mistake"
+
+
 def test_in_one_head_and_in_one_item():
     call = CALLS["T5 decoder"] | {"is_causal": True}
     right, mine = relpos.attention(Q, K, V, **call), plain(Q, K, V, 1.0, CAUSAL)
