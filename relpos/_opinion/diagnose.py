@@ -35,9 +35,9 @@ __all__ = ["Diagnosis", "diagnose"]
 P = ParamSpec("P")
 #: What to do with a layer that has projections.
 LAYERS = (
-    "Of a layer with projections pass a function of its queries, keys and values as "
-    "mine, and what its projections give as query, key and value; or compare the whole "
-    "layer by relpos.compare(reference, layer, x, weights=...)"
+    "For a layer with projections, pass a function of its queries, keys and values as "
+    "mine, and what its projections give as query, key and value, or compare the whole "
+    "layer with relpos.compare(reference, layer, x, weights=...)"
 )
 #: Other layouts of the heads, in words.
 LAYOUTS = {

@@ -737,18 +737,29 @@ MISTAKES: dict[str, Row] = {
     "rotary_some": single("other frequencies of some pairs", rotations.any_frequencies),
 }
 
-#: Mistakes of masks by which the terms of later keys count.
+#: Mistakes of masks by which the terms of later keys count, and sets of pairs of which
+#: that is so.
 _SHOWING_LATER = (
-    *("masked_after_softmax", "mask_added", "mask_transposed", "visible_inverted"),
-    *("causal_sees_next", "visible_end_later", "visible_rows_earlier"),
+    *("masked_after_softmax", "mask_added", "mask_transposed", "causal_sees_next"),
     *("causal_backwards", *(f"no_{name}" for name in HIDING)),
 )
+_SETS_SHOWING_LATER = {
+    "visible_inverted": ("is_causal", "attn_mask"),
+    "visible_end_later": ("attn_mask",),
+}
 #: Forms of mistakes that are tried after all others, alone.
 FURTHER: dict[str, tuple[Changes, ...]] = {
     **{
         name: tuple(unseen.with_later(form, words) for form in forms)
         for name in _SHOWING_LATER
         for words, forms, *_ in [MISTAKES[name]]
+    },
+    **{
+        name: tuple(
+            unseen.with_later(form)
+            for form in visibility.of_each(*visibility.RESETS[name], *names)
+        )
+        for name, names in _SETS_SHOWING_LATER.items()
     },
     "hidden_is_finite": (unseen.with_later(softmaxes.finite("lowered")),),
     "hidden_weight": (
