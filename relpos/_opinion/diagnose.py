@@ -241,7 +241,10 @@ def diagnose(
     is_near = finding.is_near(min(x.own.error for _, x in found))
     if not is_near:  # no layout is more likely than the first
         layout, finding = found[0]
-    return _diagnosis(scheme, layout, finding, is_near, coarse, note)
+    told = _diagnosis(scheme, layout, finding, is_near, coarse, note)
+    if told.kind == "unknown" and _is_layer(mine):
+        return told._replace(verdict=f"{told.verdict}. {LAYERS}")
+    return told
 
 
 def _names(kind: str) -> str:
@@ -300,12 +303,15 @@ def _laid_out(mine: Any, results: Array, attempt: Attempt) -> list[tuple[str, Ar
         if array.shape == shape:
             found.append((layout, array))
     if not found:
-        is_layer = is_module(mine) or hasattr(mine, "named_parameters")
         raise ValueError(
             f"mine: got shape {results.shape}; expected {attempt.view} of shape {shape}"
-            f"{f'. {LAYERS}' if is_layer else ''}"
+            f"{f'. {LAYERS}' if _is_layer(mine) else ''}"
         )
     return found
+
+
+def _is_layer(mine: Any) -> bool:
+    return is_module(mine) or hasattr(mine, "named_parameters")
 
 
 def _rank(finding: Finding) -> tuple[int, int, float]:

@@ -542,3 +542,12 @@ def test_results_that_are_kept_have_a_limit_of_bytes():
     for number in (0, 1, 2, 3, 0, 4, 0, 1):
         kept.by_contents(number, lambda number=number: result(number))
     assert computed == [0, 1, 2, 3, 4, 1]
+
+
+def test_a_layer_with_projections_that_fits_nothing():
+    layer = relpos.nn.MultiheadAttention(8, 2, rng=0, dtype=np.float64)
+    x = np.random.default_rng(1).standard_normal((2, 6, 8))
+    found = relpos.diagnose(layer, x, x, x)
+    assert found.kind == "unknown"
+    assert "For a layer with projections, pass a function" in found.verdict
+    assert "projections" not in relpos.diagnose(x, x, x, x).verdict
