@@ -114,16 +114,22 @@ def negated(attempt: Attempt) -> Attempt | None:
 
 
 def reversed_within(attempt: Attempt) -> Iterator[Attempt | None]:
-    """Reverse the rows of the call's relative positions, or of those up to 0 alone."""
+    """Reverse the rows of the call's relative positions, or of those up to 0 alone.
+
+    They lie where they belong, or are the first or the last rows of the table.
+    """
     reach, spans = relative_to(attempt), spans_of(attempt)
     if not reach.size:
         return
-    first = int(reach.min())
-    for last in sorted({0, int(reach.max())}):
-        inside = all(begin <= first for begin, _ in spans)
-        whole = any(2 * begin + rows - 1 == first + last for begin, rows in spans)
-        if inside and not whole:
-            yield by_position(partial(np.subtract, first + last))(attempt)
+    first, lasts = int(reach.min()), {0, int(reach.max())}
+    sums = {first + last for last in lasts}
+    if len(spans) == 1:
+        ((begin, rows),) = spans
+        sums |= {begin + last for last in lasts} | {begin + rows - 1 + first}
+    inside = all(begin <= first for begin, _ in spans)
+    for both in sorted(sums) if inside else ():
+        if not any(2 * begin + rows - 1 == both for begin, rows in spans):
+            yield by_position(partial(np.subtract, both))(attempt)
 
 
 def has_2n_rows(attempt: Attempt) -> bool:

@@ -252,6 +252,19 @@ def test_rows_in_reverse_order_of_a_longer_table(count, table):
     assert "padding" not in found.verdict and "shift" not in found.verdict
 
 
+@pytest.mark.parametrize("begin", [0, 7, 14])
+def test_rows_in_reverse_order_of_a_part_of_a_two_sided_table(begin):
+    """The first, the middle or the last rows of a longer table, reversed."""
+    given = RNG.standard_normal((2 * L + 13, D))
+    at = begin + L - 1 - DISTANCE
+    mine = softmax((PRODUCTS + np.einsum("bhid,ijd->bhij", Q, given[at])) / ROOT) @ V
+    found = relpos.diagnose(mine, Q, K, V, rel_key=given)
+    if begin == 7:  # of the whole table too
+        assert (found.kind, found.differences) == ("convention", ("table_reversed",))
+    else:
+        assert (found.kind, found.differences) == ("mistake", ("rows_reversed",))
+
+
 def skewed(x, behind, last, columns=None):
     zeros = np.zeros((*x.shape[:-1], 1))
     padded = np.concatenate([x, zeros] if behind else [zeros, x], axis=-1)
