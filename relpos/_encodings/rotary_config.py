@@ -43,8 +43,14 @@ Values = Mapping[str, Any]
 
 #: Keys of which a configuration with a rotary encoding has at least one.
 _ROTARY = {
-    *("rope_parameters", "rope_scaling", "rope_theta", "global_rope_theta"),
-    *("rotary_dim", "rotary_pct", "rotary_emb_base", PART),
+    "rope_parameters",
+    "rope_scaling",
+    "rope_theta",
+    "global_rope_theta",
+    "rotary_dim",
+    "rotary_pct",
+    "rotary_emb_base",
+    PART,
 }
 #: Spellings of the base of all layers, of the base of layers with a window, and of that
 #: of compressed layers.
@@ -262,14 +268,14 @@ def _base_of_each(config: Values, layer_type: str | None) -> Any:
 
 def _of_nested(config: Values, rope: Values, name: str) -> dict[str, Any]:
     """Return the values of that name, with the base and the part of all names."""
-    beside = {key: x for key, x in rope.items() if not isinstance(x, Mapping)}
-    for key, value in beside.items():
+    common = {key: x for key, x in rope.items() if not isinstance(x, Mapping)}
+    for key, value in common.items():
         if _type_of(config) in KNOWN and value is not None and key not in _OF_ROPE:
             raise ValueError(
                 f"config: its rope_parameters have {key} = {value!r} next to those of "
                 "each type of layer; expected it among these"
             )
-    shared = {key: beside[key] for key in ("rope_theta", PART) if key in beside}
+    shared = {key: common[key] for key in ("rope_theta", PART) if key in common}
     return {**shared, **rope[name]}
 
 
@@ -505,8 +511,8 @@ def rotary_from_config(
     scaling, with the magnitude 1; its other layers have neither. `layer_type` is
     "main", "compress" or one of its ``layer_types``.
 
-    Interleaved models of transformers that sort
-    columns first have theirs in another order, which queries and keys share.
+    Interleaved models of transformers that sort columns first have theirs in another
+    order, which queries and keys share.
 
     References
     ----------

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.torch
 
 ORIGINAL = "original_max_position_embeddings"
 BASE = 2e4
-#: Values of ``rope_scaling``, beside a base, as most files of config.json have them.
+#: Values of ``rope_scaling``, next to a base, as most files of config.json have them.
 FLAT = {
     "none": None,
     "yarn": {"rope_type": "yarn", "factor": 4.0, ORIGINAL: 1024},
@@ -39,7 +39,7 @@ BASE_NAMES = {
     "modernbert-decoder": "global_rope_theta",
 }
 #: Types whose class has rotary parameters of its own, which replace a base that is
-#: given beside ``"rope_scaling": null``. relpos takes the base that is given.
+#: given next to ``"rope_scaling": null``. relpos takes the base that is given.
 REPLACED = set(
     """apertus apertus1p5_text cosmos3_edge_text cwm dory gpt_oss higgs_audio_v2 lfm3
     ministral3 mistral4 mistral_large4_text moonshine_streaming
@@ -65,11 +65,13 @@ NOT_LISTED = {
         REPLACED & OTHER_BASE, "a part of the columns, unless there is a scaling"
     ),
 }
-#: Keys of models without rotary parameters that rotate by something else: by places in
+#: Keys of models without rotary parameters that rotate by something else: by positions in
 #: a molecule, or by relative distances of a convolution's output.
 OTHER_ROTATIONS = {
-    *("num_spatial_rope_pairs_per_axis", "num_uid_rope_pairs"),
-    *("rotary_embedding_base", "spatial_rope_base_frequency"),
+    "num_spatial_rope_pairs_per_axis",
+    "num_uid_rope_pairs",
+    "rotary_embedding_base",
+    "spatial_rope_base_frequency",
     "uid_rope_base_frequency",
 }
 
