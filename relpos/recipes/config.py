@@ -20,7 +20,13 @@ from relpos._checks import (
 )
 from relpos._encodings.rotary_config import as_config
 from relpos.recipes._recipe import Keywords, as_length, projected
-from relpos.recipes._tensors import as_floating, check_kinds, doubles, like
+from relpos.recipes._tensors import (
+    as_floating,
+    check_kinds,
+    doubles,
+    like,
+    on_tensors,
+)
 from relpos.recipes.decoders import gemma2, gpt_oss, inkling, recurrent_gemma
 from relpos.recipes.images import as_window, beit, sam, swin, swin_v2
 from relpos.recipes.speech import vits, wav2vec2_bert
@@ -363,6 +369,7 @@ _PARTS = {"inkling_mm_model": "text_config"}
 _PARTS |= dict.fromkeys(("sam", "sam_hq"), "vision_config")
 
 
+@on_tensors
 def from_config(
     config: Mapping[str, Any] | object, state_dict: Mapping[str, Any], layer: int = 0
 ) -> Keywords:

@@ -53,6 +53,7 @@ __all__ += ["inkling", "inkling_temperature", "llama4"]
 __all__ += ["llama4_temperature", "pope", "recurrent_gemma"]
 
 
+@on_tensors
 def recurrent_gemma(attention_window_size: int = 2048) -> Keywords:
     r"""RecurrentGemma's (Griffin's) local attention: one key head, a causal window.
 
@@ -126,6 +127,7 @@ def gpt_oss(sinks: ArrayLike, *, sliding_window: int | None = None) -> Keywords:
     return {"sinks": table, **causal("sliding_window", sliding_window)}
 
 
+@on_tensors
 def gemma2(
     *,
     query_pre_attn_scalar: float = 256.0,
@@ -583,8 +585,8 @@ def _rotated(vectors: Any, positions: Any, options: Keywords) -> Any:
         singles_or_doubles(x, vectors) for x in (angles.cos(), angles.sin())
     )
     first, second = vectors[..., :columns], vectors[..., columns:]
-    turned = first * cosine - second * sine, second * cosine + first * sine
-    return xp.concatenate(turned, axis=-1)
+    rotated = first * cosine - second * sine, second * cosine + first * sine
+    return xp.concatenate(rotated, axis=-1)
 
 
 @overload

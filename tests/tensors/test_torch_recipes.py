@@ -371,6 +371,20 @@ def test_settings_are_no_tensors():
         recipes.inkling(torch.ones(2, 3))
 
 
+@pytest.mark.parametrize("name", sorted({*recipes.__all__} - {"Recipe"}))
+def test_no_recipe_takes_a_tensor_for_a_setting(name):
+    """The error is about that argument, whatever the others are."""
+    function = getattr(recipes, name)
+    parameters = inspect.signature(function).parameters.values()
+    settings = [x.name for x in parameters if "Array" not in x.annotation]
+    needed = [x.name for x in parameters if x.default is x.empty]
+    given = {x: 3 if x in settings else torch.ones(2, 2) for x in needed}
+    for setting in settings:
+        words = rf"^{setting}: got a tensor; expected none \(pass tensor\.item"
+        with pytest.raises(TypeError, match=words):
+            function(**given | {setting: torch.tensor(3)})
+
+
 def test_integers_are_tensors_too():
     got = recipes.llama4(4, attention_chunk_size=2, start=torch.tensor([0, 1]))
     want = recipes.llama4(4, attention_chunk_size=2, start=[0, 1])
