@@ -14,18 +14,13 @@ from typing import Any, TypeVar
 import numpy as np
 
 from relpos._checks import Array, as_array, kind_of
-from relpos._tensors import check_kind, of_tensor
+from relpos._tensors import check_kind, is_tensor, of_tensor
 
 Kind = TypeVar("Kind")
 Result = TypeVar("Result")
 
 #: Errors of functions of tensors that are given arrays, and the other way round.
 REFUSALS = (TypeError, ValueError, AttributeError)
-
-
-def is_tensor(value: object) -> bool:
-    torch: Any = sys.modules.get("torch")
-    return hasattr(torch, "Tensor") and isinstance(value, torch.Tensor)
 
 
 def is_module(value: object) -> bool:

@@ -19,10 +19,11 @@ from relpos._attention.scores import scores
 from relpos._checks import Array, as_floating, as_integers
 from relpos._encodings.rotary import apply_rotary
 from relpos._hints import meant
-from relpos._opinion.arrays import as_numpy, is_tensor
+from relpos._opinion.arrays import as_numpy
 from relpos._opinion.attempt import Attempt, Rotary
 from relpos._schemes import scheme_called
 from relpos._suggestions import scheme_of
+from relpos._tensors import is_tensor
 
 #: Functions with arguments that `attention` does not have, or does not need.
 _WANTED = {

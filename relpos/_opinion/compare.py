@@ -21,7 +21,6 @@ from relpos._opinion.arrays import (
     copied,
     first_accepted,
     is_module,
-    is_tensor,
     largest,
     leaves,
     unchanged,
@@ -29,6 +28,7 @@ from relpos._opinion.arrays import (
 from relpos._opinion.padding import PADDING, Padding, padding_of
 from relpos._opinion.rounding import CANNOT_TELL, Rounding, coarsest
 from relpos._opinion.weights import Gradients, loaded, other_numbers, renamed, unpaired
+from relpos._tensors import is_tensor
 from relpos._text import html_table, table_lines
 from relpos._warn import silenced
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from relpos._tensors import check_kind
+from relpos._tensors import check_kind, is_tensor
 
 ArrayLike = npt.ArrayLike
 Bools = npt.NDArray[np.bool_]
@@ -43,8 +43,7 @@ def names_alone(function: Function) -> Function:
 
 def namespace(*arrays: Any) -> Any:
     """Return NumPy, or its functions on tensors if one of the arguments is a tensor."""
-    kind = getattr(sys.modules.get("torch"), "Tensor", ())
-    tensors = [x for x in arrays if isinstance(x, kind)]
+    tensors = [*filter(is_tensor, arrays)]
     for tensor in tensors:
         check_kind(tensor)
     return Torch(tensors[0].device) if tensors else np
