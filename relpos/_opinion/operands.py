@@ -140,7 +140,7 @@ def without_positions(attempt: Attempt) -> Attempt | None:
 def _left_out(attempt: Attempt, *names: str) -> Attempt:
     found = attempt.with_keywords(**dict.fromkeys(names))
     found = replace(found, left_out=(*attempt.left_out, *names[:1]))
-    # A bias of another length is centred beside the vectors, and would not be alone.
+    # Next to the vectors, a bias of another length is centred. Alone it would not be.
     kept = tables_of(found)
     if any(first_of(found, x) != first_of(attempt, x) for x in kept):
         return found.with_keywords(min_relative_position=None)

@@ -65,8 +65,8 @@ NOT_LISTED = {
         REPLACED & OTHER_BASE, "a part of the columns, unless there is a scaling"
     ),
 }
-#: Keys of models without rotary parameters that rotate by something else: by positions in
-#: a molecule, or by relative distances of a convolution's output.
+#: Keys of models without rotary parameters that rotate by something else: by positions
+#: in a molecule, or by relative distances of a convolution's output.
 OTHER_ROTATIONS = {
     "num_spatial_rope_pairs_per_axis",
     "num_uid_rope_pairs",

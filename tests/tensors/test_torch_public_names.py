@@ -14,7 +14,6 @@ import relpos
 import relpos.torch
 
 BY_AUTOGRAD = "autograd computes gradients"
-OF_A_BACKWARD = "the result of a function whose backward is autograd's"
 OF_ARRAYS = "it has no parameters: torch.from_numpy makes a tensor of its result"
 OF_TORCH = "torch.set_num_threads sets the threads of calls on tensors"
 BY_SCORES = "scores has these terms: rel_key, pos_bias_u and pos_bias_v"
@@ -38,6 +37,7 @@ REASONS = {
 
 
 def is_of_a_backward(name):
+    """Return True for a backward or its result, in place of which autograd is."""
     return name.endswith(("_backward", "Gradients"))
 
 
@@ -96,9 +96,9 @@ def test_rotary_parameters():
     assert got.inv_freq.dtype == torch.float64 and got[1:] == want[1:]
     np.testing.assert_array_equal(got.inv_freq, want.inv_freq)
     x = torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(0))
-    turned = relpos.torch.apply_rotary(x, **got._asdict())
+    rotated = relpos.torch.apply_rotary(x, **got._asdict())
     np.testing.assert_array_equal(
-        turned, relpos.apply_rotary(x.numpy(), **want._asdict())
+        rotated, relpos.apply_rotary(x.numpy(), **want._asdict())
     )
 
 

@@ -23,7 +23,7 @@ SECTIONS = relpos.mrope_angles(
 OF_ITEMS = np.stack([GRID, GRID[::-1]])[:, None]  # (B, 1, L, D / 2)
 
 
-def turned(x, angles, interleaved=False):
+def rotate(x, angles, interleaved=False):
     """Rotate by sines and cosines of angles, (..., L, D / 2)."""
     pairs = (slice(0, None, 2), slice(1, None, 2))
     first, second = pairs if interleaved else (slice(D // 2), slice(D // 2, None))
@@ -43,12 +43,12 @@ def attend(query, key, see=True):
 
 
 def test_positions_of_each_item():
-    right = attend(turned(Q, at(POSITIONS)), turned(K, at(POSITIONS)), SEE)
+    right = attend(rotate(Q, at(POSITIONS)), rotate(K, at(POSITIONS)), SEE)
     assert relpos.diagnose(right, Q, K, V, **PADDED).kind == "same"
-    step = attend(turned(NEW, at(POSITIONS[..., 6:])), turned(K, at(POSITIONS)), SEE)
+    step = attend(rotate(NEW, at(POSITIONS[..., 6:])), rotate(K, at(POSITIONS)), SEE)
     call = {**PADDED, "query_offset": 6}
     assert relpos.diagnose(step, NEW, K, V, **call).kind == "same"
-    pairs = attend(turned(Q, at(POSITIONS), True), turned(K, at(POSITIONS), True), SEE)
+    pairs = attend(rotate(Q, at(POSITIONS), True), rotate(K, at(POSITIONS), True), SEE)
     found = relpos.diagnose(pairs, Q, K, V, **PADDED)
     assert found.differences == ("rotary_pairs",)
 
@@ -56,13 +56,13 @@ def test_positions_of_each_item():
 def test_new_tokens_that_count_the_padding():
     call = {**PADDED, "query_offset": 6}
     index = at(np.arange(6, L))
-    mine = attend(turned(NEW, index), turned(K, at(POSITIONS)), SEE)
+    mine = attend(rotate(NEW, index), rotate(K, at(POSITIONS)), SEE)
     found = relpos.diagnose(mine, NEW, K, V, **call)
     assert found.differences == ("rotary_padding_counted",), found.verdict
     assert "new queries rotated by their index" in found.verdict
-    old = turned(K, at(POSITIONS))[..., :6, :]
-    keys = np.concatenate([old, turned(K[..., 6:, :], index)], axis=-2)
-    found = relpos.diagnose(attend(turned(NEW, index), keys, SEE), NEW, K, V, **call)
+    old = rotate(K, at(POSITIONS))[..., :6, :]
+    keys = np.concatenate([old, rotate(K[..., 6:, :], index)], axis=-2)
+    found = relpos.diagnose(attend(rotate(NEW, index), keys, SEE), NEW, K, V, **call)
     assert found.differences == ("rotary_padding_counted",), found.verdict
     assert "new queries and keys rotated by their index" in found.verdict
 
@@ -72,11 +72,11 @@ def test_offsets_of_each_item(offset):
     """Queries take the positions, or the angles, of the keys from their offset on."""
     few = Q[..., :4, :]
     of_query = np.stack([POSITIONS[b, :, n : n + 4] for b, n in enumerate(offset)])
-    mine = attend(turned(few, at(of_query)), turned(K, at(POSITIONS)), SEE)
+    mine = attend(rotate(few, at(of_query)), rotate(K, at(POSITIONS)), SEE)
     call = {**PADDED, "query_offset": offset}
     assert relpos.diagnose(mine, few, K, V, **call).kind == "same"
     of_query = np.stack([GRID[n : n + 4] for n in offset])[:, None]
-    mine = attend(turned(few, of_query), turned(K, GRID))
+    mine = attend(rotate(few, of_query), rotate(K, GRID))
     call = {"scheme": "rotary", "angles": GRID, "query_offset": offset}
     assert relpos.diagnose(mine, few, K, V, **call).kind == "same"
 
@@ -86,22 +86,22 @@ def test_offsets_of_each_item(offset):
 )
 def test_angles(angles):
     call = {"scheme": "rotary", "angles": angles}
-    key = turned(K, angles)
+    key = rotate(K, angles)
     new = {**call, "query": NEW, "query_offset": 6}
     cases = [
-        (turned(Q, angles), key, call, ()),
-        (turned(NEW, angles[..., 6:, :]), key, new, ()),
-        (turned(Q, angles, True), turned(K, angles, True), call, ("rotary_pairs",)),
+        (rotate(Q, angles), key, call, ()),
+        (rotate(NEW, angles[..., 6:, :]), key, new, ()),
+        (rotate(Q, angles, True), rotate(K, angles, True), call, ("rotary_pairs",)),
         (Q, key, call, ("rotary_one_side",)),
         (Q, K, call, ("no_rotary",)),
-        (turned(NEW, angles[..., :3, :]), key, new, ("offset_0",)),
+        (rotate(NEW, angles[..., :3, :]), key, new, ("offset_0",)),
         (
-            turned(Q, at(np.arange(L))),
-            turned(K, at(np.arange(L))),
+            rotate(Q, at(np.arange(L))),
+            rotate(K, at(np.arange(L))),
             call,
             ("rotary_unscaled",),
         ),
-        (turned(Q, 2 * angles), turned(K, 2 * angles), call, ("rotary_factor",)),
+        (rotate(Q, 2 * angles), rotate(K, 2 * angles), call, ("rotary_factor",)),
     ]
     for query, keys, given, names in cases:
         arguments = {"query": Q, **given}
@@ -128,8 +128,8 @@ def test_one_row_for_all_and_rows_of_each_key_head():
         assert relpos.diagnose(mine, Q, K, V, scheme="rotary", **given).kind == "same"
     rows = np.arange(L) + np.arange(2)[:, None]  # of two key heads
     keys, values = K[:, :2], V[:, :2]
-    own = np.repeat(turned(keys, at(rows)), H // 2, axis=1)
-    query = turned(Q, at(np.repeat(rows, H // 2, axis=0)))
+    own = np.repeat(rotate(keys, at(rows)), H // 2, axis=1)
+    query = rotate(Q, at(np.repeat(rows, H // 2, axis=0)))
     mine = softmax(query @ own.swapaxes(-1, -2) / np.sqrt(D))
     mine = mine @ np.repeat(values, H // 2, axis=1)
     call = {"scheme": "rotary", "positions": rows, "enable_gqa": True}
