@@ -25,7 +25,7 @@ check_fire(const attention_call *call)
 /* Sides beyond every relative position hide nothing, and none has to be added to a position.
  * With sides that leave no position between them tiles would begin behind their end. */
 static int
-take_window(attention_call *call)
+cut_window(attention_call *call)
 {
     rp_sight *sight = &call->problem.forward.sight;
     if (sight->window_left > RP_WIDEST)
@@ -64,5 +64,5 @@ take_dimensions(attention_call *call)
     p->rel_query.first = p->rel_value.first = p->rel_key.first;
     if (p->position_query.data && !p->rel_key.array.data)
         return reject(call, PyExc_ValueError, "position_query", "needs rel_key");
-    return take_window(call) < 0 ? -1 : check_fire(call);
+    return cut_window(call) < 0 ? -1 : check_fire(call);
 }
