@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import runpy
 from pathlib import Path
 
 import pytest
@@ -68,3 +70,23 @@ def test_without_dask_and_with_all(child):
 
 def test_a_torch_that_cannot_be_loaded_leaves_the_rest_to_be_listed(child):
     child(BROKEN)
+
+
+def imports_of(path):
+    """Return the packages that a file imports as it is loaded."""
+    for node in ast.parse(path.read_text("utf-8")).body:
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module.partition(".")[0]
+
+
+def test_what_tests_share_is_left_alone_without_what_it_imports():
+    """Else the collection of all tests fails where a package is not installed."""
+    tests = SCRIPT.parents[1]
+    found = {}
+    for folder in ("cases", "oracles", "recorded", "tools"):
+        for path in (tests / folder).glob("*.py"):
+            if packages := {"torch", "transformers"} & {*imports_of(path)}:
+                found[str(path.relative_to(tests))] = sorted(packages)
+    assert found == runpy.run_path(str(tests / "conftest.py"))["NEEDS"]
