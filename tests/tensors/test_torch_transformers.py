@@ -156,6 +156,23 @@ def test_with_and_without_cache(name, way):
         assert largest(got - wanted) <= 1e-5 * largest(wanted)
 
 
+@pytest.mark.parametrize("floor", (4, None))
+def test_a_static_cache_of_inkling(floor):
+    """Its count is one tensor, which the model reads after it has changed."""
+    case = models.CASES["inkling"]
+    more = {"layer_types": ["hybrid", "hybrid"], "log_scaling_n_floor": floor}
+    embeds = torch.randn(models.BATCH, 9, models.WIDTH)
+    with torch.no_grad():
+        wanted = models.build(case, "eager", **more)(inputs_embeds=embeds)[0]
+        model, _ = replaced("inkling", **more)
+        cache = transformers.StaticCache(config=model.config, max_cache_len=12)
+        parts = [
+            model(inputs_embeds=part, past_key_values=cache)[0]
+            for part in embeds.split([5, 1, 1, 2], dim=1)
+        ]
+    assert largest(torch.cat(parts, dim=1) - wanted) <= 1e-5 * largest(wanted)
+
+
 @pytest.mark.parametrize("way", ("registry", "replaced"))
 def test_t5_generates_as_eager(way):
     case = models.CASES["t5"]._replace(model=transformers.T5ForConditionalGeneration)

@@ -371,6 +371,22 @@ class _InklingRelativeLogits(Swapped):
         return relative_states.transpose(1, 2)
 
 
+class _Counted:
+    """A cache that says how many tokens it had, also after it gets new ones.
+
+    A static cache counts in one tensor, in which the model would read the new number.
+    """
+
+    def __init__(self, cache: Any, before: int) -> None:
+        self._cache, self._before = cache, before
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cache, name)
+
+    def get_query_offset(self, layer_idx: int = 0) -> int:
+        return self._before
+
+
 @_replaces("inkling.InklingAttention")
 class _InklingAttention(Caching):
     """Inkling's attention by `position_query` and a table by distance."""
@@ -390,7 +406,8 @@ class _InklingAttention(Caching):
         if cache is not None:
             layer, queries = self.layer_idx, hidden_states.shape[1]
             first_key = cache.get_mask_sizes(queries, layer)[1]
-            offset = int(cache.get_query_offset(layer) - first_key)
+            before = int(cache.get_query_offset(layer))
+            offset, cache = before - int(first_key), _Counted(cache, before)
         original: Any = super()
         return original.forward(
             hidden_states,
