@@ -682,3 +682,44 @@ def test_a_model_that_cannot_be_replaced_stays_what_it_was():
     assert not any("buckets" in vars(module) for module in model.modules())
     model.encoder.layer[1].attention.self.pos_ebd_size = 4
     assert torch.equal(models.run(case, model)[0], wanted)
+
+
+# ---- a replacement that raises changes nothing ---------------------------------------
+
+
+def state_of(model):
+    """The classes and attributes of all modules, and the attention of all models."""
+    parts = [p for p in model.modules() if isinstance(p, transformers.PreTrainedModel)]
+    return (
+        [(type(module), list(vars(module))) for module in model.modules()],
+        [part.config._attn_implementation for part in parts],
+    )
+
+
+def test_where_a_model_cannot_be_set_to_relpos_it_stays_as_it_was(monkeypatch):
+    model = models.build(models.CASES["t5"], "eager")
+    before = state_of(model)
+    original = transformers.PreTrainedModel.set_attn_implementation
+
+    def fails(self, *args, **keywords):
+        if self is model.decoder:
+            raise RuntimeError("not this one")
+        return original(self, *args, **keywords)
+
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="not this"):
+        fails.relpos_looks = True
+        patch.setattr(transformers.PreTrainedModel, "set_attn_implementation", fails)
+        rt.replace_attention(model)
+    assert state_of(model) == before
+    assert len(rt.replace_attention(model)) == 6
+
+
+def test_a_model_that_transformers_leaves_eager_is_refused(monkeypatch):
+    model = models.build(models.CASES["t5"], "eager")
+    before = state_of(model)
+    monkeypatch.setattr(type(model.decoder), "_can_set_attn_implementation", bool)
+    with pytest.raises(
+        ValueError, match=r"^model: got a T5Stack that stays 'eager' in transformers"
+    ):
+        rt.replace_attention(model)
+    assert state_of(model) == before

@@ -163,6 +163,23 @@ def test_a_name_that_relpos_adds_has_to_be_free(name, monkeypatch):
         rt.replace_attention(model)
 
 
+@pytest.mark.parametrize("which", (slice(1), slice(None)), ids=("one", "all"))
+@pytest.mark.parametrize("kind", MODEL_OF)
+def test_a_subclass_is_refused(kind, which):
+    """Its own code would be left out, or read a table as a bias of all pairs."""
+    model = models.build(models.CASES[MODEL_OF[kind]], "eager")
+    parts = [module for module in model.modules() if type(module).__name__ == kind]
+    for part in parts[which]:
+        part.__class__ = type("Own", (type(part),), {})
+    before = [type(module) for module in model.modules()]
+    with pytest.raises(
+        ValueError, match=rf"^model: got \S+ of Own, a subclass of {kind}; expected"
+    ):
+        rt.replace_attention(model)
+    assert [type(module) for module in model.modules()] == before
+    assert not any("buckets" in vars(module) for module in model.modules())
+
+
 # ---- at a call -----------------------------------------------------------------------
 
 CACHED = ("T5Attention", "MT5Attention", "InklingAttention")

@@ -17,6 +17,7 @@ from torch.nn.functional import pad, softplus
 from transformers import PreTrainedModel
 
 from relpos.torch._transformers.names import (
+    INSTALLED,
     RENAMED,
     check_known,
     check_methods,
@@ -77,24 +78,54 @@ def replace(model: torch.nn.Module) -> list[str]:
     made = []  # all, before any module is changed
     for _, module, adapter in swaps:
         check_methods(type(module), adapter)
-        made.append((module, adapter.prepare(module)))
+        made.append((module, type(module), adapter.prepare(module)))
     register()
-    for module, kept in made:
-        module.__class__ = _class_of(type(module))
-        vars(module).update(kept)
     asking = {id(module) for _, module, kind in swaps if issubclass(kind, Asking)}
-    for owner in dict.fromkeys(_owners(model, asking)):
-        owner.set_attn_implementation(NAME)
+    owners = list(dict.fromkeys(_owners(model, asking)))
+    chosen = [(owner.config, owner.config._attn_implementation) for owner in owners]
+    try:
+        for module, original, kept in made:
+            module.__class__ = _class_of(original)
+            vars(module).update(kept)
+        for owner in owners:
+            _ask_for_relpos(owner)
+    except BaseException:
+        for module, original, kept in made:
+            module.__class__ = original
+            for name in kept:
+                vars(module).pop(name, None)
+        for config, name in chosen:
+            config._attn_implementation = name
+        raise
     return [name for name, _, adapter in swaps if adapter.attends]
+
+
+def _ask_for_relpos(owner: Any) -> None:
+    """Set a model to attention by relpos, or raise if transformers leaves it as it is.
+
+    It does so for a class without source, and for one with other attention in it.
+    """
+    owner.set_attn_implementation(NAME)
+    name = owner.config._attn_implementation
+    if name != NAME:
+        raise ValueError(
+            f"model: got a {type(owner).__name__} that stays {name!r} in {INSTALLED}; "
+            f"expected one that takes the attn_implementation {NAME!r}"
+        )
 
 
 def _swaps(model: torch.nn.Module) -> list[tuple[str, torch.nn.Module, Any]]:
     """Return the name of each module to swap, the module, and its adapter."""
     swaps = []
     for name, module in model.named_modules():
-        kind = type(module)
-        home, adapter = _ADAPTERS.get(kind.__name__, (None, None))
-        if kind.__module__ == home and adapter.fits(module):
+        kind, adapter = _replaced_by(module)
+        if adapter is not None and adapter.fits(module):
+            if kind is not type(module):  # what it changes would be left out
+                raise ValueError(
+                    f"model: got {name or 'a module'} of {type(module).__name__}, a "
+                    f"subclass of {kind.__name__}; expected {kind.__name__} itself, "
+                    "which is what is replaced"
+                )
             if "forward" in vars(module).keys() & vars(adapter).keys():
                 raise ValueError(
                     f"model: got {name or kind.__name__} with a forward of its own; "
@@ -114,6 +145,16 @@ def _swaps(model: torch.nn.Module) -> list[tuple[str, torch.nn.Module, Any]]:
         f"model: got a {name} without a module to replace; "
         f"expected one of {', '.join(sorted(_ADAPTERS))}{_otherwise(model)}"
     )
+
+
+def _replaced_by(module: torch.nn.Module) -> tuple[type, Any]:
+    """Return the class of transformers that a module has, and its adapter or None."""
+    kind = type(module)
+    for base in () if isinstance(module, Swapped) else kind.__mro__:
+        home, adapter = _ADAPTERS.get(base.__name__, (None, None))
+        if base.__module__ == home:
+            return base, adapter
+    return kind, None
 
 
 def _class_of(original: type) -> Any:

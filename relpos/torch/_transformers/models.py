@@ -82,8 +82,9 @@ def replace_attention(model: torch.nn.Module) -> list[str]:
     TypeError
         If ``model`` is no module of PyTorch.
     ValueError
-        If there is no such module, all were replaced, one has its own ``forward``, or
-        the installed transformers gives a method other arguments than relpos knows.
+        If there is no such module, all were replaced, one has its own ``forward`` or a
+        subclass, a model keeps another attention, or the installed transformers gives a
+        method other arguments than relpos knows. The model is then not changed.
 
     See Also
     --------
