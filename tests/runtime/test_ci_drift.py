@@ -118,6 +118,16 @@ def test_a_newer_version_in_the_index_is_named(drift, said, line):
     assert [*drift.newer(pip, {"torch": "2.14.1"})] == line
 
 
+def test_versions_are_those_of_the_relpos_that_is_installed(
+    drift, tmp_path, monkeypatch
+):
+    (tmp_path / "relpos.py").write_text("raise ImportError('sources, not built')")
+    monkeypatch.chdir(tmp_path)
+    environment = drift.Environment(tmp_path)
+    environment.python = sys.executable
+    assert environment.versions().startswith("numpy ")
+
+
 @pytest.mark.parametrize(
     ("tests", "counts"),
     [

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from inspect import signature
 
 import numpy as np
@@ -108,15 +106,15 @@ def test_the_dtype_of_a_result(dtypes, plain, autocast):
         assert under_autocast(plain) == autocast
 
 
-def test_relpos_never_imports_torch():
+def test_relpos_never_imports_torch(child):
     code = "import sys, relpos; assert 'torch' not in sys.modules; relpos.torch"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    child(code)
     assert "torch" in dir(relpos)
 
 
-def test_the_compiler_is_loaded_by_those_who_compile():
+def test_the_compiler_is_loaded_by_those_who_compile(child):
     code = "import sys, relpos.torch; assert 'torch._dynamo' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    child(code)
 
 
 # ---- errors --------------------------------------------------------------------------

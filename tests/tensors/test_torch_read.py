@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import warnings
 
 import numpy as np
@@ -644,7 +642,7 @@ def test_a_backward_that_c_does_not_take(monkeypatch):
     assert torch.equal(padded.grad[:, 2:], torch.zeros_like(x))
 
 
-def test_little_work_starts_no_thread():
+def test_little_work_starts_no_thread(child):
     code = """
 import os, numpy as np, relpos
 rng = np.random.default_rng(0)
@@ -658,7 +656,7 @@ assert count(large) == before + 2, "a large call started none"
 """
     if not os.path.isdir("/proc/self/task"):
         pytest.skip("threads are counted where the system lists them")
-    subprocess.run([sys.executable, "-c", code], check=True)
+    child(code)
 
 
 def test_without_pairs_gradients_are_zeros():

@@ -306,7 +306,7 @@ def test_a_saved_model_runs_in_a_process_that_only_loads_it(tmp_path):
         "    assert torch.equal(model(**call).last_hidden_state, want)\n"
     )
     command = [sys.executable, "-c", code, tmp_path / "model.pt"]
-    subprocess.run(command, check=True)
+    subprocess.run(command, check=True, cwd=tmp_path)  # no source tree
 
 
 #: A class of each former file of classes, by the file's name.
