@@ -48,7 +48,11 @@ class WithUpdate:
         return keys, values
 
 
-CACHES = (WithLength, WithUpdate, transformers.DynamicCache)
+class DictWithLength(dict, WithLength):
+    """A cache by layer, as a dict has an update of its own."""
+
+
+CACHES = (WithLength, WithUpdate, DictWithLength, transformers.DynamicCache)
 
 
 @functools.cache

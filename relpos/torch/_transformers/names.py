@@ -102,9 +102,9 @@ def check_methods(original: type, adapter: Any) -> None:
 
 def is_cache(value: Any) -> bool:
     """Return True for an object that keeps keys of earlier calls, of any class."""
-    if isinstance(value, Mapping | Set):
-        return False
-    return hasattr(value, "get_seq_length") or hasattr(value, "update")
+    if hasattr(value, "get_seq_length"):
+        return True
+    return hasattr(value, "update") and not isinstance(value, Mapping | Set)
 
 
 def check_terms(keywords: dict[str, Any], mask: torch.Tensor | None) -> None:
