@@ -126,7 +126,7 @@ def _check_keys(config: Values) -> None:
     ropes = [rope for rope in ropes if isinstance(rope, Mapping) and rope]
     read = _READ - {_SWA} if ropes else _READ
     for key, value in config.items():
-        named = any(word in str(key) for word in ROTARY_WORDS)
+        named = any(word in str(key).lower() for word in ROTARY_WORDS)
         if named and _is_numeric(value) and key not in read | UNRELATED:
             raise ValueError(
                 f"config: got {key} = {value!r}; expected no such key, as its meaning "
@@ -283,9 +283,16 @@ def _of_compressed(
     config: Values, rope: Values, layer_type: str | None, base: Any
 ) -> tuple[dict[str, Any], Any]:
     """Return values and base of DeepSeek-V4's layers: compressed ones are scaled."""
+    inner = rope.get("rope_theta")
+    if None not in (inner, base) and inner != base:
+        raise ValueError(
+            f"config: got rope_theta = {base!r}, and {inner!r} in its rope_parameters; "
+            "expected one of them"
+        )
     if _choose(layer_type, ["main", "compress"]) == "main":
-        return {key: rope[key] for key in (PART,) if key in rope}, base
-    values = dict(rope)
+        part = {key: rope[key] for key in (PART,) if key in rope}
+        return part, inner if base is None else base
+    values = {key: x for key, x in rope.items() if key != "rope_theta"}
     if _kind_of_scaling(values) == "yarn" and values.get("attention_factor") is None:
         values["attention_factor"] = 1.0
     return values, config[_COMPRESSED]

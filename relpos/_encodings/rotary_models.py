@@ -121,9 +121,9 @@ INTERLEAVED = _names(
     "blt_local_encoder blt_patcher codegen cohere cohere2 cohere2_moe deepseek_v2 "
     "deepseek_v3 deepseek_v32 deepseek_v4 dots3_note_text ernie4_5 ernie4_5_moe "
     "ernie4_5_vl_moe_text glm glm4 glm4_moe_lite glm4v_text glm_moe_dsa glm_ocr_text "
-    "gptj helium kimi_k2 llama4_text longcat_flash mistral4 mistral_large4_text "
-    "moonshine moonshine_streaming openai_privacy_filter pe_audio_encoder "
-    "pe_audio_video_encoder pe_video_encoder sarvam_mla youtu"
+    "gptj helium hy_v4_vl_text kimi_k2 llama4_text longcat_flash mistral4 "
+    "mistral_large4_text moonshine moonshine_streaming openai_privacy_filter "
+    "pe_audio_encoder pe_audio_video_encoder pe_video_encoder sarvam_mla youtu"
 )
 
 #: Parts of the names of keys that may decide a rotation.

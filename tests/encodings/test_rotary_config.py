@@ -295,6 +295,18 @@ GROUPS = {
 
 
 @pytest.mark.parametrize("group", GROUPS)
+def test_a_base_inside_the_scaling_of_deepseek_v4_is_of_its_main_layers(group):
+    inner = {"rope_parameters": DEEPSEEK_V4["rope_scaling"] | {"rope_theta": 10000}}
+    given = {**DEEPSEEK_V4, "rope_scaling": None} | inner
+    want = relpos.rotary_from_config(DEEPSEEK_V4, layer_type=group)
+    found = relpos.rotary_from_config(given, layer_type=group)
+    assert_bitwise(found.inv_freq, want.inv_freq)
+    assert found[1:] == want[1:]
+    with pytest.raises(ValueError, match=r"rope_theta = 20000, and 10000 in its rope"):
+        relpos.rotary_from_config(given | {"rope_theta": 20000}, layer_type=group)
+
+
+@pytest.mark.parametrize("group", GROUPS)
 @pytest.mark.parametrize("without", [(), ("compress_rope_theta",), ("rope_theta",)])
 def test_deepseek_v4(group, without):
     """Bases side by side, of which the scaling belongs to the second; magnitude 1."""
@@ -576,6 +588,8 @@ def test_hunyuan():
         ({"model_type": "cohere2"}, True),
         ({"model_type": "deepseek_v3"}, True),
         ({"model_type": "kimi_k2"}, True),
+        ({"model_type": "hy_v4"}, False),
+        ({"model_type": "hy_v4_vl_text"}, True),
         ({"model_type": "deepseek_v3", "rope_interleave": False}, False),
         ({"rope_interleave": True}, True),
         ({"model_type": "openai_privacy_filter"}, True),
@@ -611,6 +625,11 @@ def test_minimax_m2_rotates_whole_heads_by_default():
     assert relpos.rotary_from_config(said).rotary_dim == 32
     with pytest.raises(ValueError, match=r"rotary_dim is 32, and 0\.25 of 64 columns"):
         relpos.rotary_from_config(said | {"partial_rotary_factor": 0.25})
+
+
+def test_the_case_of_a_key_says_nothing():
+    with pytest.raises(ValueError, match="got Rope_Theta = 5; expected no such key"):
+        relpos.rotary_from_config(PLAIN | {"model_type": "llama", "Rope_Theta": 5})
 
 
 def test_parts_that_differ():
