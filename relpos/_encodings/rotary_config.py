@@ -119,11 +119,16 @@ def _is_numeric(value: object) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
+def _plain(value: object) -> Real | str:
+    """Return a number, or else a text, which can be compared."""
+    return value if isinstance(value, Real) else repr(value)
+
+
 def _check_keys(config: Values) -> None:
     """Raise for keys of a known model that would be left out of its rotation."""
     kind = _type_of(config)
-    ropes = [config.get(name) for name in ("rope_scaling", "rope_parameters")]
-    ropes = [rope for rope in ropes if isinstance(rope, Mapping) and rope]
+    said = (config.get(name) for name in ("rope_scaling", "rope_parameters"))
+    ropes: list[Values] = [x for x in said if isinstance(x, Mapping) and x]
     read = _READ - {_SWA} if ropes else _READ
     for key, value in config.items():
         named = any(word in str(key).lower() for word in ROTARY_WORDS)
@@ -134,10 +139,13 @@ def _check_keys(config: Values) -> None:
             )
     for names in (_BASE, _LOCAL, _PART):
         given = {name: config[name] for name in names if config.get(name) is not None}
-        if len({x if isinstance(x, Real) else repr(x) for x in given.values()}) > 1:
-            said = ", ".join(f"{name} = {value!r}" for name, value in given.items())
-            raise ValueError(f"config: got {said}; expected one of them")
-    if len({*map(repr, ropes)}) > 1:
+        if len({*map(_plain, given.values())}) > 1:
+            both = ", ".join(f"{name} = {value!r}" for name, value in given.items())
+            raise ValueError(f"config: got {both}; expected one of them")
+    base = _first(config, *_BASE)  # which one of them may repeat
+    whole = ({"rope_theta": base, **rope} for rope in ropes)
+    values = [{key: _plain(x) for key, x in rope.items()} for rope in whole]
+    if any(each != values[0] for each in values):
         raise ValueError(
             "config: its rope_scaling and its rope_parameters differ; expected one of "
             "them"

@@ -627,6 +627,19 @@ def test_minimax_m2_rotates_whole_heads_by_default():
         relpos.rotary_from_config(said | {"partial_rotary_factor": 0.25})
 
 
+def test_the_same_scaling_in_two_spellings():
+    """Only one of them may say the base, and the order of keys says nothing."""
+    yarn = {"rope_type": "yarn", "factor": 4.0, ORIGINAL: 4096}
+    config = PLAIN | {"model_type": "qwen3", "rope_scaling": yarn}
+    both = {"rope_theta": 10000, **dict(reversed(yarn.items()))}
+    found = relpos.rotary_from_config(config | {"rope_parameters": both})
+    assert_bitwise(found.inv_freq, relpos.rotary_from_config(config).inv_freq)
+    with pytest.raises(ValueError, match="its rope_parameters differ"):
+        relpos.rotary_from_config(
+            config | {"rope_parameters": both | {"rope_theta": 5e5}}
+        )
+
+
 def test_the_case_of_a_key_says_nothing():
     with pytest.raises(ValueError, match="got Rope_Theta = 5; expected no such key"):
         relpos.rotary_from_config(PLAIN | {"model_type": "llama", "Rope_Theta": 5})
