@@ -127,8 +127,9 @@ def without(attempt: Attempt, name: str) -> Iterator[Attempt]:
     other = {"rel_key": "rel_query", "rel_query": "rel_key"}.get(name)
     if is_deberta and other in found.keywords:
         side = "keys" if name == "rel_key" else "queries"
-        words = f"the position term of the {side} left out, also of the scale, which is"
-        yield found.told(f"{words} 1 / sqrt(2 D)", scale=(2 * dim) ** -0.5)
+        words = f"the position term of the {side} left out, and a scale of"
+        words += " 1 / sqrt(2 D), which does not count it"
+        yield found.told(words, scale=(2 * dim) ** -0.5)
 
 
 def without_positions(attempt: Attempt) -> Attempt | None:
