@@ -123,7 +123,7 @@ def without(attempt: Attempt, name: str) -> Iterator[Attempt]:
     found, dim = _left_out(attempt, name), attempt.get("query").shape[-1]
     yield found
     # DeBERTa counts its terms in the scale, 1 / sqrt(3 D).
-    is_deberta = math.isclose(attempt.get("scale"), (3 * dim) ** -0.5)
+    is_deberta = dim and math.isclose(attempt.get("scale"), (3 * dim) ** -0.5)
     other = {"rel_key": "rel_query", "rel_query": "rel_key"}.get(name)
     if is_deberta and other in found.keywords:
         side = "keys" if name == "rel_key" else "queries"
