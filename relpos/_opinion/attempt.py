@@ -195,6 +195,8 @@ def _hiding_of(attempt: Attempt) -> tuple[dict[str, Array], Array, Array]:
     every = {name: allowed(r, **{name: value}) for name, value in given.items()}
     if mask is not None:
         own = mask if mask.dtype == bool else ~np.isneginf(mask)
+        if own.ndim > 3:  # the results have its items, whatever it hides
+            numbers = np.zeros((*own.shape[:-2], 1, 1))
         every["attn_mask"] = np.broadcast_to(own, (*own.shape[:-2], *r.shape[-2:]))
         if mask.dtype != bool:
             most = float(np.finfo(np.float64).max) / 4  # as `attention` has it

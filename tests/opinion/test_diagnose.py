@@ -551,3 +551,12 @@ def test_a_layer_with_projections_that_fits_nothing():
     assert found.kind == "unknown"
     assert "For a layer with projections, pass a function" in found.verdict
     assert "projections" not in relpos.diagnose(x, x, x, x).verdict
+
+
+def test_a_mask_that_hides_nothing_has_items_of_its_own():
+    rng = np.random.default_rng(0)
+    q, k = rng.standard_normal((2, 2, 1, 3, 4))
+    mask = np.ones((2, 2, 1, 3, 3), bool)
+    mine = relpos.scores(q, k, attn_mask=mask)
+    assert mine.shape == (2, 2, 1, 3, 3)
+    assert relpos.diagnose(mine, q, k, attn_mask=mask).kind == "same"
