@@ -172,7 +172,7 @@ def heads_tiled(attempt: Attempt) -> Attempt | None:
 
 def u_v_added(attempt: Attempt) -> Iterator[Attempt]:
     u, v = attempt.get("pos_bias_u"), attempt.get("pos_bias_v")
-    if u is not None and v is not None:
+    if u is not None and v is not None and u.shape[-1] == v.shape[-1]:
         for words, of_u, of_v in (
             ("the content term", u + v, None),
             ("the position term", None, u + v),
