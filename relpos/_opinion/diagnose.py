@@ -286,6 +286,8 @@ def _laid_out(mine: Any, results: Array, attempt: Attempt) -> list[tuple[str, Ar
     """Return the results with the heads first, for each layout that fits."""
     shape, is_output = evaluate(attempt).result.shape, attempt.view == "outputs"
     count, heads = len(shape), shape[-3]
+    if not is_output and attempt.get("rel_value") is not None:
+        results = _without_repeats(results, shape)
     while results.ndim > count and results.shape[0] == 1:
         results = results[0]
     layouts = {"": results}
@@ -308,6 +310,20 @@ def _laid_out(mine: Any, results: Array, attempt: Attempt) -> list[tuple[str, Ar
             f"{f'. {LAYERS}' if _is_layer(mine) else ''}"
         )
     return found
+
+
+def _without_repeats(results: Array, shape: tuple[int, ...]) -> Array:
+    """Return one item along each batch axis that repeats it and is 1 in `shape`.
+
+    `scores` has the batch axes of `rel_value`, on which no score depends.
+    """
+    one = (1,) * max(results.ndim - len(shape), 0) + shape
+    for axis in range(-4, -results.ndim - 1, -1):
+        first = results.take([0], axis) if results.shape[axis] else results
+        every = np.broadcast_to(first, results.shape)
+        if one[axis] == 1 and np.array_equal(results, every, equal_nan=True):
+            results = first
+    return results
 
 
 def _is_layer(mine: Any) -> bool:

@@ -560,3 +560,21 @@ def test_a_mask_that_hides_nothing_has_items_of_its_own():
     mine = relpos.scores(q, k, attn_mask=mask)
     assert mine.shape == (2, 2, 1, 3, 3)
     assert relpos.diagnose(mine, q, k, attn_mask=mask).kind == "same"
+
+
+@pytest.mark.parametrize("batch", [(2, 1), (2, 3), (5, 2, 3)])
+def test_scores_have_the_items_of_relative_values(batch):
+    """No score depends on them; other items than the formula's are refused."""
+    rng = np.random.default_rng(0)
+    q, k = rng.standard_normal((2, 2, 1, 1, 3, 4))
+    given = {
+        "rel_key": rng.standard_normal((5, 4)),
+        "rel_value": np.ones((*batch, 1, 5, 4)),
+    }
+    mine = relpos.scores(q, k, **given)
+    assert mine.shape == np.broadcast_shapes((2, 1, 1, 3, 3), (*batch, 1, 3, 3))
+    assert relpos.diagnose(mine, q, k, **given).kind == "same"
+    if 1 not in batch:
+        mine[..., -1, :, :, :] += 1.0
+        with pytest.raises(ValueError, match="mine: got shape"):
+            relpos.diagnose(mine, q, k, **given)
