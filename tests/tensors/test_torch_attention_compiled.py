@@ -298,7 +298,7 @@ def test_every_function_with_a_seed_is_tried():
     functions = (getattr(relpos.torch, name) for name in relpos.torch.__all__)
     seeded = (f for f in functions if callable(f) and f.__module__.startswith("relpos"))
     names = {f.__name__ for f in seeded if "rng" in inspect.signature(f).parameters}
-    assert names == SEEDED.keys()
+    assert names - {"scores"} == SEEDED.keys()  # which runs outside of the graph
 
 
 @pytest.mark.parametrize("name", SEEDED)

@@ -24,7 +24,7 @@ def readme():
 
 
 @pytest.mark.parametrize("checker", ["mypy", "pyright"])
-def test_checkers_find_nothing_wrong(checker, request, tmp_path):
+def test_checkers_find_nothing_wrong(checker, tmp_path):
     pytest.importorskip(checker)
     files = tmp_path / "readme.py", tmp_path / PUBLIC_TYPES.name
     files[0].write_text(readme(), "utf-8")
@@ -40,7 +40,7 @@ def test_checkers_find_nothing_wrong(checker, request, tmp_path):
     arguments = {
         "mypy": [
             *("--config-file", str(ROOT / "pyproject.toml")),
-            *("--cache-dir", str(request.config.cache.mkdir("mypy")), "--strict"),
+            *("--cache-dir", str(tmp_path / "cache"), "--strict"),
             *map(str, files),
         ],
         "pyright": ["--project", str(tmp_path), "--pythonpath", sys.executable],
