@@ -360,6 +360,7 @@ def _filled(kind: Any, value: Any) -> Any:
 NOT_STORED = {
     "relpos.nn.Module": "the base of the layers; every layer is stored",
     "relpos.sharded.ShardedContext": "a graph of dask's, which is of one run",
+    "relpos.torch.KVCache": "relpos.KVCache, which is stored",
 }
 
 
