@@ -182,10 +182,10 @@ enformer(to_rel_k=ones(D, 12)) -> ValueError: expected (16, F)
 enformer(to_rel_k=ones(H * D, 8)) -> ValueError: F a multiple of 6
 enformer(to_rel_k=np.full((H * D, 12), "a")) -> TypeError: <U1; expected
 enformer(length=-1) -> ValueError: got -1; expected an integer from 1
-enformer(gamma_maximum="rows") -> ValueError: gamma_maximum: got 'rows'; expected one of
-    'positions', 'features'
-enformer(gamma_maximum=None) -> TypeError: gamma_maximum: got NoneType; expected one of
-enformer_positions(gamma_maximum="all") -> ValueError: gamma_maximum: got 'all'; expect
+enformer(gamma_maximum="rows") -> ValueError: got 'rows'; expected one of 'positions',
+    'features'
+enformer(gamma_maximum=None) -> TypeError: got NoneType; expected one of
+enformer_positions(gamma_maximum="all") -> ValueError: got 'all'; expected one
 enformer_positions(dim=8) -> ValueError: got 8; expected a multiple of 6
 enformer_positions(length=0) -> ValueError: got 0; expected an integer from
 enformer_positions(length=2**58) -> ValueError: more bytes than memory can
