@@ -12,6 +12,8 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
+import relpos
+
 REFERENCE = "relpos.reference"
 #: What takes arguments to float64: the page of the module says that once.
 PLUMBING = ("relpos.reference._xp", "relpos._checks")
@@ -45,7 +47,10 @@ def home(thing: Any) -> ModuleType | None:
 def follow(app: Sphinx, module: str, attribute: str) -> str | None:
     """Return the module that has the source of a public name, for viewcode."""
     thing: Any = sys.modules.get(module)
-    thing = getattr(thing, attribute.partition(".")[0], None)
+    name = attribute.partition(".")[0]
+    thing = getattr(thing, name, None)
+    if module != "relpos" and thing is getattr(relpos, name, relpos):
+        return module  # viewcode links a source with one page, here that of relpos
     found = home(thing) if callable(thing) else None
     return found.__name__ if found else None
 
