@@ -166,8 +166,9 @@ def relative_global_attention(
     >>> import dask.array as da
     >>> import relpos.sharded
     >>> x, table = da.ones((1, 4, 1), chunks=(1, 2, 1)), [[0.0]] * 4
-    >>> relpos.sharded.relative_global_attention(x, x, x, table).sum().compute()
-    np.float64(4.0)
+    >>> out = relpos.sharded.relative_global_attention(x, x, x, table)
+    >>> float(out.sum().compute())
+    4.0
     """
     table = with_shape("rel_key", rel_key)
     settings = relative_global_settings(table, keywords)

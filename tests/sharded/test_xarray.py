@@ -14,7 +14,7 @@ da = pytest.importorskip("dask.array")
 xarray = pytest.importorskip("xarray")
 sharded = pytest.importorskip("relpos.sharded")
 
-PAGE = Path(relpos.__file__).parents[1] / "docs" / "scaling.md"
+PAGE = Path(__file__).parents[2] / "docs" / "scaling.md"
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from relpos import _core
 from relpos._attention import attention, functional
 from relpos._settings import kernels
 from relpos.torch import _attention, _engine
+from relpos.torch._tensors import array_of
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors"),
@@ -690,6 +691,19 @@ def renew(tensor):
     return [torch.randn(4096) for _ in range(8)]
 
 
+def test_an_array_keeps_the_memory_of_its_tensor():
+    """Also where the tensor is given other memory, and others write over the first."""
+    tensor = torch.arange(4096.0)
+    array = array_of("query", tensor)
+    filled = [renew(tensor) for _ in range(4)]
+    assert len(filled) == 4
+    assert np.array_equal(array, np.arange(4096.0))
+
+
+@pytest.mark.skipif(
+    not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"),
+    reason="NumPy views keep the memory of a tensor that they show",
+)
 @pytest.mark.parametrize("change", [renew, lambda x: x.untyped_storage().resize_(0)])
 @pytest.mark.parametrize("asked", [1, 2])
 def test_memory_that_is_replaced_while_others_are_read(change, asked):
