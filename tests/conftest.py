@@ -14,6 +14,8 @@ import pytest
 from relpos import _core
 from relpos._settings import use_isa
 
+#: The options --quick and --full, and the fixture `sized`.
+pytest_plugins = ["selection"]
 #: Modules that tests import by name, where the packages are installed that they import.
 NEEDS = {
     "oracles/torch_reference.py": ["torch"],
@@ -75,9 +77,11 @@ def repeats(request):
 
 
 @pytest.fixture(scope="session")
-def examples(request):
+def examples(request, sized):
     """Number of random problems."""
-    return 20_000 if request.config.getoption("--thorough") else 2_000
+    if request.config.getoption("--thorough"):
+        return 20_000
+    return sized(100, 2_000)
 
 
 @pytest.fixture(scope="session")
