@@ -279,6 +279,7 @@ def test_tensors_have_the_same_bits(name, engine, dtype):
 def test_dask_arrays_have_the_same_bits(name, engine, lazy):
     """In chunks of batch and heads; in blocks of queries and keys to rounding."""
     da = pytest.importorskip("dask.array")
+    dask = pytest.importorskip("dask")
     sharded = pytest.importorskip("relpos.sharded")
     call = problem(name, engine)
     want = results(call)
@@ -300,8 +301,8 @@ def test_dask_arrays_have_the_same_bits(name, engine, lazy):
         parts = {"out": found.out, "lse": found.lse, "weights": found.weights}
         parts |= {n: getattr(gradients, n) for n in call.inputs}
         exact = ("out", "lse", *tokens) if blocks == 1 else ()
-        for key, part in parts.items():
-            got = part.compute(scheduler="sync")
+        (computed,) = dask.compute(parts, scheduler="sync")
+        for key, got in computed.items():
             np.testing.assert_allclose(got, want[key], rtol=1e-12, atol=1e-12)
             if key in exact:
                 assert_bitwise(got, want[key])

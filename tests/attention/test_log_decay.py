@@ -105,16 +105,14 @@ def test_labels_that_tiles_do_not_take(isa):
 
 # ---- digits --------------------------------------------------------------------------
 
-LONG = 4096
-
 
 @functools.cache
 @np.errstate(all="ignore")  # weights underflow
-def long_problem(strength):
+def long_problem(strength, length):
     """Sums reach -strength at the end; (problem, forward, gradients, their sizes)."""
     rng = np.random.default_rng(7)
-    inputs = tokens(rng, (), 1, LONG, LONG, 16)
-    inputs["log_decay"] = gates(rng, 1, LONG, scale=1.25 * strength / LONG)
+    inputs = tokens(rng, (), 1, length, length, 16)
+    inputs["log_decay"] = gates(rng, 1, length, scale=1.25 * strength / length)
     call = Problem.drawn(rng, inputs, {"is_causal": True})
     want = dense_oracle.attention(**inputs, is_causal=True)
     return call, want, call.truth(), call.truth(magnitude=True)
@@ -122,9 +120,9 @@ def long_problem(strength):
 
 @both_dtypes
 @pytest.mark.parametrize("strength", [4.0, 400.0, 4000.0])
-def test_digits_at_length_4096(isa, strength, dtype):
+def test_digits_at_length_4096(isa, strength, dtype, sized):
     """Sums of C would lose 4e-5 in float32, as a column of query and key does."""
-    call, want, truth, sizes = long_problem(strength)
+    call, want, truth, sizes = long_problem(strength, sized(1024, 4096))
     given = call.cast(dtype)
     assert_close(given.forward(), want.out, "forward")
     if dtype == "float32" or strength < 4000:  # where sums in float64 end in 2e-13

@@ -89,10 +89,10 @@ def run_torch(inputs, settings, grad_out):
     return {"out": out.detach().numpy()} | found
 
 
-def errors(case, **runs):
+def errors(case, seeds=SEEDS, **runs):
     """Per run {name: normwise error of each seed}, all against the same truth."""
     found = {run: {} for run in runs}
-    for seed in SEEDS:
+    for seed in seeds:
         inputs, settings, grad_out = problem(*case, seed)
         want = oracle_gradients.gradients(**inputs, **settings, grad_out=grad_out)
         want["out"] = dense_oracle.attention(**inputs, **settings).out
@@ -109,8 +109,9 @@ def name_of(case):
 def assert_as_good(ours, theirs):
     assert set(ours) == set(theirs)
     for name in ours:
-        ratios = np.array(ours[name]) / np.array(theirs[name])
-        assert np.median(ratios) <= TORCH_RATIO_MEDIAN, (name, np.median(ratios))
+        ratios = np.array(ours[name]) / np.array(theirs[name][: len(ours[name])])
+        if len(ratios) == len(SEEDS):  # the median of fewer is left to chance
+            assert np.median(ratios) <= TORCH_RATIO_MEDIAN, (name, np.median(ratios))
         assert np.max(ratios) <= TORCH_RATIO_WORST, (name, np.max(ratios))
 
 
@@ -123,9 +124,11 @@ def with_isa(isa):
 
 
 @pytest.mark.parametrize("case", CASES, ids=name_of)
-def test_errors_compared_with_the_stored_ones_of_torch(case):
+def test_errors_compared_with_the_stored_ones_of_torch(case, sized):
+    """All tables have the truth of one computation, which takes most of the time."""
     stored = json.loads(STORED.read_text())[name_of(case)]
-    found = errors(case, **{isa: with_isa(isa) for isa in _core.by_isa})
+    tables = {isa: with_isa(isa) for isa in _core.by_isa}
+    found = errors(case, SEEDS[: sized(1, len(SEEDS))], **tables)
     for ours in found.values():
         assert_as_good(ours, stored)
 

@@ -180,14 +180,15 @@ def settings():
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("name", ACTIONS)
-def test_a_failing_step_changes_nothing(name):
+def test_a_failing_step_changes_nothing(name, sized):
     """Interrupts and MemoryErrors, at every step in turn; then the call is right."""
     make, *arguments = ACTIONS[name]
     _, action = make(*arguments)
     want = state_of(action())
     holder, action = make(*arguments)
     before = state_of((holder, settings()))
-    for step in itertools.count(1):
+    # an odd stride, so that both errors take turns
+    for step in itertools.count(1, sized(13, 1)):
         error = KeyboardInterrupt() if step % 2 else MemoryError()
         failed, raised, result = fails_at(step, error, action)
         if not failed:
