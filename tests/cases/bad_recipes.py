@@ -150,6 +150,8 @@ wav2vec2_bert(distance_embedding=ones(72, D)) -> ValueError: (72, 8); expected (
 wav2vec2_bert(distance_embedding=ones(73)) -> ValueError: 1 axes; expected
 wav2vec2_bert(left_max_position_embeddings=-1) -> ValueError: got -1; expected an
     integer from 0
+wav2vec2_bert(right_max_position_embeddings=-1) -> ValueError: got -1; expected an
+    integer from 0
 wav2vec2_bert(right_max_position_embeddings=8.0) -> TypeError: got float; expected an
     integer
 beit(relative_position_bias_table=ones(15, H)) -> ValueError: 15 rows for (2, 3) …3 = 18

@@ -197,6 +197,13 @@ def test_naive_encodings(dtype, isa):
 TABLE = np.zeros((5, 2))
 
 
+def test_positions_as_far_as_float64_has_every_integer():
+    """The default offset is 0: 1 more or less would refuse one of both ends."""
+    ends = np.array([1 - 2**53, 2**53 - 1])
+    assert relpos.sinusoidal(ends, 2).shape == (2, 2)
+    assert relpos.axial_angles(ends[:, np.newaxis], [1.0])[:, 0].tolist() == [*ends]
+
+
 @pytest.mark.parametrize(
     "row",
     rows(
