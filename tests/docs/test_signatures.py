@@ -109,7 +109,7 @@ def differing(one, other):
 
 
 def assert_only_meant_defaults_differ(module, home):
-    """Where a default differs from that of the namesake in `home`, MEANT says why."""
+    """Check that MEANT has all defaults that differ from those of a namesake."""
     ours, originals = signatures(module), signatures(home)
     names = ours.keys() & originals.keys()
     assert len(names) >= 5

@@ -8,6 +8,7 @@ from pathlib import Path
 import covered
 import mutants
 import mutations
+import never_passed
 import pytest
 import reached
 import signatures
@@ -121,6 +122,83 @@ def test_less_covered_files_of_c_and_relpos_as_a_whole_are_listed():
     before = summary(c1=2, c2=0, p1=1, p2=1)
     assert covered.grown(before, summary(c1=1, c2=0, p1=2, p2=0)) == []
     assert len(covered.grown(before, summary(c1=1, c2=1, p1=3, p2=0))) == 2
+
+
+TESTS = """
+import pytest
+test_of_rows = refused("f")
+
+@pytest.mark.parametrize("x", [1, 2])
+def test_of_cases(x):
+    def test_inside():
+        pass
+
+class TestGroup:
+    def test_method(self):
+        pass
+
+class Layer:
+    def test_of_no_group(self):
+        pass
+
+def helper():
+    pass
+"""
+#: The functions of TESTS in a file of this name.
+A_FILE = "tests/folder/test_a.py"
+FUNCTIONS = {
+    f"{A_FILE}::test_of_rows",
+    f"{A_FILE}::test_of_cases",
+    f"{A_FILE}::TestGroup::test_method",
+}
+
+
+def test_test_functions_are_read_from_the_source(tmp_path):
+    path = tmp_path / A_FILE
+    path.parent.mkdir(parents=True)
+    path.write_text(TESTS, encoding="utf-8")
+    path.with_name("shared.py").write_text(TESTS, encoding="utf-8")
+    assert never_passed.functions_in(tmp_path) == FUNCTIONS
+
+
+@pytest.mark.parametrize(
+    ("ids", "reasons", "faults"),
+    [
+        (["test_of_rows[x[0]-1]", "test_of_cases", "TestGroup::test_method[1]"], [], 0),
+        (["test_of_rows", "test_of_cases[2]"], [], 1),
+        (["test_of_rows", "test_of_cases[2]"], ["TestGroup::test_method"], 0),
+        (["test_of_rows", "test_of_cases[2]"], ["TestGroup::test_meth"], 2),
+        (["test_of_rows", "TestGroup::test_method"], ["test_of_rows"], 2),
+        ([], [], 3),
+    ],
+)
+def test_functions_that_passed_nowhere_are_listed(ids, reasons, faults):
+    passed = never_passed.functions_of(f"{A_FILE}::{name}" for name in ids)
+    known = {f"{A_FILE}::{name}": "needs another CPU" for name in reasons}
+    assert len(never_passed.faults(FUNCTIONS, passed, known)) == faults
+
+
+def test_the_list_of_what_passed_nowhere_fails(tmp_path, monkeypatch, capsys):
+    path = tmp_path / A_FILE
+    path.parent.mkdir(parents=True)
+    path.write_text(TESTS, encoding="utf-8")
+    files = [tmp_path / "passed-one", tmp_path / "passed-two"]
+    files[0].write_text(f"{A_FILE}::test_of_rows[1]\n{A_FILE}::test_of_rows[2]\n")
+    files[1].write_text(f"{A_FILE}::test_of_cases[a-b]\nrelpos/x.py::relpos.x\n")
+    words = ["never_passed.py", *map(str, files), "--root", str(tmp_path)]
+    monkeypatch.setattr("sys.argv", words)
+    assert never_passed.main() == 1
+    printed = capsys.readouterr().out.splitlines()
+    assert printed == [
+        "passed-one: 2 cases, of 1 functions",
+        "passed-two: 2 cases, of 1 functions",
+        "2 of 3 test functions passed",
+        f"passed nowhere: {A_FILE}::TestGroup::test_method",
+    ]
+    reason = {f"{A_FILE}::TestGroup::test_method": "needs another CPU"}
+    monkeypatch.setattr(never_passed, "REASONS", reason)
+    assert never_passed.main() == 0
+    assert "needs another CPU" in capsys.readouterr().out
 
 
 DOC = """Return a sum.
