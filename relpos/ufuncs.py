@@ -83,3 +83,7 @@ transformer_xl_scores: np.ufunc = _best.transformer_xl_scores
 unskew: np.ufunc = _best.unskew
 
 __all__ = [name for name, kind in globals().items() if isinstance(kind, np.ufunc)]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -18,3 +18,7 @@ __all__ = _publish(globals())
 
 if not TYPE_CHECKING:
     __getattr__ = _absent(__name__)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -55,3 +55,7 @@ else:
         if name.endswith("_backward") and hasattr(_former, name):
             return getattr(_former, name)
         return _absent(__name__)(name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -46,3 +46,7 @@ for _name in {*__all__} & {*_relpos.__all__}:
 
 if not TYPE_CHECKING:
     __getattr__ = _absent(__name__)
+
+
+def __dir__() -> list[str]:
+    return __all__

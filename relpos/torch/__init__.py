@@ -47,3 +47,7 @@ __all__ += ["KVCache", "Plan", "plan", "rotary_magnitude"]
 
 if not TYPE_CHECKING:
     __getattr__ = _absent(__name__)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "nn"]

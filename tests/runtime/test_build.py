@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import os
 import pickle
 import pkgutil
@@ -69,6 +70,30 @@ def test_dir_lists_the_public_names():
     public = public_modules() | later | set(relpos.__all__)
     assert set(dir(relpos)) == public - absent
     assert all(getattr(relpos, name) is not None for name in dir(relpos))
+
+
+def modules_that_dir_shows(module):
+    """A public module, and those that its `dir` shows, and theirs."""
+    found = {module.__name__: module}
+    for name in dir(module):
+        if inspect.ismodule(getattr(module, name)):
+            found |= modules_that_dir_shows(getattr(module, name))
+    return found
+
+
+def test_dir_of_every_public_module_lists_its_public_names_alone():
+    """Tab completion then offers no import of the module, as numpy or TYPE_CHECKING."""
+    found = modules_that_dir_shows(relpos)
+    for name in {*found} - {"relpos"}:  # which has a test of its own
+        shown = {x for x in dir(found[name]) if not re.fullmatch("__.*__", x)}
+        modules = {"nn"} if name == "relpos.torch" else set()
+        assert shown == {*found[name].__all__} | modules, name
+    expected = {f"relpos.{name}" for name in public_modules()}
+    if find_spec("torch") is None:
+        expected -= {"relpos.torch"}
+    else:
+        expected |= {"relpos.torch.nn"}
+    assert {*found} - {"relpos"} == expected
 
 
 def test_type_checkers_are_told_of_what_is_loaded_later():
