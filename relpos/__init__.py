@@ -43,7 +43,6 @@ except ImportError as exc:
         name="relpos._core",
     ) from exc
 
-from relpos import _moved as _moved
 from relpos._attention.attention import *
 from relpos._attention.cache import *
 from relpos._attention.fire import *

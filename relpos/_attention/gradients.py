@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias
 import numpy as np
 
 from relpos._attention import fire_network
-from relpos._attention.operands import LABELLED, OPERANDS, READ_SHORT, ROWS, TABLES
-from relpos._attention.problem import Problem, fold_rows, gather_rows, offsets_of
+from relpos._attention.operands import LABELLED, OPERANDS, READ_SHORT, TABLES
+from relpos._attention.problem import Problem, fold_rows, offsets_of
 from relpos._checks import (
     Array,
     as_floating,
@@ -141,24 +141,6 @@ class Saved(NamedTuple):
     seed: int  # of dropout
 
 
-def _from_0_2(problem: Problem, saved: Saved) -> tuple[Problem, Saved]:
-    """Take operands as they were given: pickles of relpos 0.2 have them broadcast."""
-    operands, inputs = dict(problem.operands), problem.inputs
-    operands.pop("labels", None)  # the first of several has a number in its name
-    for name in ROWS.keys() & inputs:
-        array = inputs[name]
-        if name in problem.placement.rows:
-            row = TABLES[name].row_axis
-            array = gather_rows(array, problem.placement.rows[name], row)
-        operands[name] = ROWS[name].native(array, problem.dtype)
-    if problem.fire is not None:
-        offsets = offsets_of(inputs)
-        operands |= fire_network.operands(problem.fire, offsets, problem.sizes)
-    row_max, row_sum = saved.row_max[..., 0], saved.row_sum[..., 0]
-    saved = saved._replace(row_max=row_max, row_sum=row_sum)
-    return problem._replace(operands=operands), saved
-
-
 class AttentionContext(Generic[Gradients]):
     """Inputs and results of one call for its gradients, by ``return_context=True``.
 
@@ -182,8 +164,6 @@ class AttentionContext(Generic[Gradients]):
     __slots__ = ("_layouts", "_problem", "_saved")
 
     def __init__(self, problem: Problem, saved: Saved) -> None:
-        if saved.row_max.ndim == saved.out.ndim:
-            problem, saved = _from_0_2(problem, saved)
         self._problem = problem
         self._saved = saved
         self._layouts = {name: _layout(array) for name, array in self._arrays()}

@@ -16,7 +16,6 @@ from relpos._schemes import same_name
 from relpos._suggestions import as_scheme
 from relpos._twins import twin
 from relpos._undo import put
-from relpos._warn import warn
 from relpos.nn._inputs import check_offset, check_shape, xavier_uniform
 from relpos.nn.attention import AttentionLayer, MultiheadGradients, check_batch
 from relpos.nn.basic import (
@@ -123,7 +122,8 @@ def as_position(
         raise ValueError(
             f"position: got {type(position).__name__} of {own} heads; expected {heads}"
         )
-    if _knows_the_past_alone(position) and not attention["is_causal"]:
+    knows_the_past_alone = isinstance(position, Music) and position.is_causal
+    if knows_the_past_alone and not attention["is_causal"]:
         raise ValueError(
             "is_causal: got False with a position whose table has rows for the past "
             "alone; expected True, or the position of a layer with is_causal=False"
@@ -131,25 +131,9 @@ def as_position(
     return position
 
 
-def _knows_the_past_alone(position: object) -> bool:
-    return isinstance(position, Music) and position.is_causal
-
-
-def as_causal(is_causal: bool | None, position: object) -> bool:
-    """Return whether a layer hides the future, where None leaves that open."""
-    if is_causal is not None:
-        return as_flag("is_causal", is_causal)
-    is_music = isinstance(position, str) and same_name(position, SCHEMES) == "music"
-    if not is_music and not _knows_the_past_alone(position):
-        return False
-    warn(
-        'is_causal: got None with position="music", which hides the future in this '
-        'release and will not in the next; expected position="music", is_causal=True '
-        'to hide it, or position="music", is_causal=False to attend in both directions '
-        "(a table of 2 * max_len - 1 rows)",
-        FutureWarning,
-    )
-    return True
+def as_causal(is_causal: bool | None) -> bool:
+    """Return whether a layer hides the future: None means False."""
+    return False if is_causal is None else as_flag("is_causal", is_causal)
 
 
 # ---- the layers ---------------------------------------------------------------------
@@ -206,9 +190,9 @@ class MultiheadAttention(AttentionLayer):
     bias : bool, default True
         Whether the projections have biases.
     is_causal : bool, optional
-        Whether the future is hidden. None is False, but True with a FutureWarning for
-        "music" in this release. The table of "music" has max_len rows for the past
-        alone, 2 max_len - 1 for both directions. A state does not say which it is.
+        Whether the future is hidden; None means False. The table of "music" has
+        max_len rows for the past alone, 2 max_len - 1 for both directions. A state does
+        not say which it is.
     window : (int or None, int or None), optional
         Hide what is farther to the left or right, as in `relpos.attention`.
     position : str or Position, optional
@@ -280,7 +264,7 @@ class MultiheadAttention(AttentionLayer):
         **sizes: Any,
     ) -> None:
         position = same_name(position, SCHEMES)
-        self.is_causal = is_causal = as_causal(is_causal, position)
+        self.is_causal = is_causal = as_causal(is_causal)
         self.window = window
         given = self._set_up(
             locals() | sizes, window=window, position=position, **sizes
@@ -302,13 +286,6 @@ class MultiheadAttention(AttentionLayer):
     def __setattr__(self, name: str, value: object) -> None:
         is_none = name == "position" and value is None
         super().__setattr__(name, Position() if is_none else value)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take what was pickled, also before "music" asked for `is_causal`."""
-        vars(self).update(state)
-        if isinstance(self.position, Music) and self.position.is_causal:
-            self.is_causal = True
-            self._settings = {**(self._settings or {}), "is_causal": True}
 
     @quiet
     def __call__(

@@ -688,7 +688,6 @@ class Music(Position):
     """Table of the Music Transformer: rel_key (max_len, D), or (2 max_len - 1, D)."""
 
     _function = staticmethod(relative_global_attention)
-    is_causal: bool = True  # of layers pickled before they said so
 
     def __init__(
         self,

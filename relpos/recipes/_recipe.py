@@ -72,9 +72,6 @@ class Recipe(dict[str, Argument]):
         super().__init__(keywords)
         self._back, self._shapes = back, _shapes_of(keywords)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__ = {"_shapes": _shapes_of(self)} | state  # older pickles have none
-
     @quiet
     def backward(self, gradients: Any) -> dict[str, Array]:
         """Turn gradients of the arguments into those of the model's parameters.

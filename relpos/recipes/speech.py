@@ -665,10 +665,7 @@ def gemma4_audio(
 
 
 class _Layer(NamedTuple):
-    """The parameters and the query as given, and the encoding of the distances.
-
-    Pickles name this class, its fields in this order, and `backward`.
-    """
+    """The parameters and the query as given, and the encoding of the distances."""
 
     scale: Array
     name: str  # of the weight

@@ -14,7 +14,7 @@ import pytest
 
 import relpos
 from relpos import data, nn, plot, recipes, reference
-from relpos._schemes import SCHEMES, scheme_called
+from relpos._schemes import SCHEMES
 from relpos.nn import multihead
 
 #: Names of arguments that name a scheme.
@@ -124,13 +124,6 @@ def test_layers_store_and_show_one_name(position):
         layer = nn.MultiheadAttention(8, 2, position=name, is_causal=True)
         assert layer._settings["position"] == position
         assert f"position={position!r}" in repr(layer)
-
-
-def test_layers_of_music_warn_by_any_name():
-    for name in scheme_called("music").names:
-        for make in (nn.MultiheadAttention, nn.TransformerLayer):
-            with pytest.warns(FutureWarning, match="^is_causal: got None"):
-                make(8, 2, position=name)
 
 
 @pytest.mark.parametrize("argument", CALLS, ids=".".join)

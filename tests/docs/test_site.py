@@ -29,7 +29,6 @@ check_clicks = importlib.import_module("check_clicks")
 PAGES = {
     "check-your-implementation.md": 48,
     "from-transformers.md": 10,
-    "from-0.2.md": 20,
     "functions.md": 6,
     "limits.md": 5,
     "pytorch-layers.md": 12,

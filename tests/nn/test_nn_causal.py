@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-import warnings
 
 import numpy as np
 import pytest
@@ -97,41 +96,29 @@ def test_no_later_token_is_seen(make, position):
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_music_without_is_causal_hides_the_future_and_warns(make):
-    with pytest.warns(FutureWarning) as record:
-        layer = MAKERS[make](position="music", **F64)
-    (one,) = record
-    assert 'position="music", is_causal=True' in str(one.message)
-    assert 'position="music", is_causal=False' in str(one.message)
-    assert one.filename == __file__
-    want = MAKERS[make](position="music", is_causal=True, **F64)
-    assert repr(layer) == repr(want) and "is_causal=True" in repr(layer)
-    assert np.array_equal(layer(X), want(X))
-
-
-@pytest.mark.parametrize("make", MAKERS)
-def test_a_shared_table_of_the_past(make):
-    """Only a layer that hides the future takes it; left open, it warns."""
-    table = music(True).position
-    with pytest.raises(ValueError, match=r"^is_causal: got False with a posi"):
-        MAKERS[make](position=table, is_causal=False, **F64)
-    with pytest.warns(FutureWarning, match="^is_causal: got None") as record:
-        layer = MAKERS[make](position=table, **F64)
-    assert [each.filename for each in record] == [__file__]
-    assert "is_causal=True" in repr(layer)
-
-
-@pytest.mark.parametrize("make", MAKERS)
-def test_what_is_said_does_not_warn(make):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for is_causal in (True, False):
-            MAKERS[make](position="music", is_causal=is_causal, **F64)
-        for position in (None, "shaw", nn.ALiBi(2, **F64), music(False).position):
-            assert "is_causal=False" in repr(MAKERS[make](position=position, **F64))
+def test_none_means_false(make):
+    """It does for "music" too, whose layer then attends in both directions."""
+    for position in (None, "shaw", "music", nn.ALiBi(2, **F64), music(False).position):
+        layer = MAKERS[make](position=position, is_causal=None, **F64)
+        assert "is_causal=False" in repr(layer)
+        default = MAKERS[make](position=position, **F64)
+        assert repr(default) == repr(layer)
+        want = MAKERS[make](position=position, is_causal=False, **F64)(X)
+        assert np.array_equal(layer(X), want) and np.array_equal(default(X), want)
     for position in ("music", None):
         with pytest.raises(TypeError, match=r"^is_causal: got int; expected True or"):
             MAKERS[make](position=position, is_causal=1)
+
+
+@pytest.mark.parametrize("is_causal", [None, False])
+@pytest.mark.parametrize("make", MAKERS)
+def test_a_shared_table_of_the_past(make, is_causal):
+    """Only a layer that hides the future takes it."""
+    table = music(True).position
+    with pytest.raises(ValueError, match=r"^is_causal: got False with a posi"):
+        MAKERS[make](position=table, is_causal=is_causal, **F64)
+    layer = MAKERS[make](position=table, is_causal=True, **F64)
+    assert "is_causal=True" in repr(layer)
 
 
 @pytest.mark.parametrize("is_causal", [True, False])
@@ -149,24 +136,6 @@ def test_a_state_of_the_other_table_is_refused_with_the_reason(is_causal):
     with pytest.raises(ValueError, match="size mismatch for rel_key") as caught:
         shaw.load_state_dict(layer.state_dict(), strict=False)
     assert "max_len" not in str(caught.value)
-
-
-def test_layers_pickled_before_are_what_they_were():
-    """They say is_causal=False, and their table nothing: it had max_len rows."""
-    layer = nn.TransformerLayer(
-        8, 2, position="music", max_len=LONGEST, is_causal=True, **F64
-    )
-    want, text = layer(X), repr(layer)
-    attention = layer.attention.layer
-    attention.is_causal = False
-    attention._settings["is_causal"] = False
-    attention.position.rel_key = nn.Parameter(attention.position.rel_key.data)
-    del attention.position.__dict__["is_causal"]
-    for after in (pickle.loads(pickle.dumps(layer)), copy.deepcopy(layer)):
-        assert np.array_equal(after(X), want)
-        assert repr(after) == text and after.attention.layer.is_causal
-    plain = nn.MultiheadAttention(8, 2, position="alibi", **F64)
-    assert not pickle.loads(pickle.dumps(plain)).is_causal
 
 
 @pytest.mark.parametrize("is_causal", [True, False])

@@ -1,23 +1,17 @@
-"""State files and pickles of relpos 0.3.0 are read, and compute the same bits."""
+"""State files of relpos 0.3.0 are read, and their layers compute the same bits."""
 
 from __future__ import annotations
 
 import inspect
 import io
-import pickle
 import platform
 
 import numpy as np
 import pytest
 import stored_objects as stored
-from docstrings import public
 from tolerances import TOLERANCES
 
 from relpos import nn
-from relpos._moved import MOVED
-
-if np.lib.NumpyVersion(np.__version__) < "2.0.0":
-    pytest.skip("NumPy 1 cannot read pickles of NumPy 2", allow_module_level=True)
 
 ARRAYS, TENSORS = (
     stored.read(stored.STORE / f"{x}.tar.xz") for x in ("arrays", "tensors")
@@ -28,8 +22,6 @@ ARRAY_CASES = stored.array_cases()
 
 def why_other_bits(name, case, found):
     """The reason why this machine may compute other bits, or None."""
-    if case.ask is stored.fields:
-        return None
     if platform.machine() not in ("x86_64", "AMD64"):
         return f"kernels for every CPU have other bits on {platform.machine()}"
     if (
@@ -47,7 +39,7 @@ def check_numbers(name, case, thing, found):
     """An object gives the numbers that were stored, to the bit where that can be."""
     with stored.portable():
         got = stored.flat(case.ask(thing))
-    want = pickle.loads(found[f"{name}/numbers"])
+    want = stored.numbers_of(found[f"{name}/numbers"])
     assert [(x.dtype, x.shape) for x in got] == [(x.dtype, x.shape) for x in want]
     other = why_other_bits(name, case, found)
     if other is None:
@@ -68,26 +60,11 @@ def check_state(got, want):
         assert (x.dtype, x.shape, x.tobytes()) == (y.dtype, y.shape, y.tobytes())
 
 
-def check_pickle(name, case, thing, found):
-    """It is of the class of that name, or has such a part, and is what it was."""
-    kind = public()[name.split("(")[0]]
-    parts = thing if isinstance(thing, list) or type(thing) is tuple else [thing]
-    assert not inspect.isclass(kind) or kind in map(type, parts)
-    check_numbers(name, case, thing, found)
-
-
 @pytest.mark.parametrize("name", ARRAY_CASES)
-def test_a_pickle(name):
-    thing = pickle.loads(ARRAYS[f"{name}/pickle"])
-    check_pickle(name, ARRAY_CASES[name], thing, ARRAYS)
-
-
-@pytest.mark.parametrize("name", [x for x, y in ARRAY_CASES.items() if y.has_state])
 def test_a_state_file(name, tmp_path):
     case, path = ARRAY_CASES[name], tmp_path / "state.npz"
     path.write_bytes(ARRAYS[f"{name}/state"])
     state, layer = nn.load_file(path), case.make()
-    check_state(pickle.loads(ARRAYS[f"{name}/pickle"]).state_dict(), state)
     for parameter in layer.parameters():
         parameter.data[...] = 0
     assert layer.load_state_dict(state) == ([], [])
@@ -99,17 +76,6 @@ def test_a_state_file(name, tmp_path):
 def tensor_cases():
     pytest.importorskip("torch")
     return stored.tensor_cases()
-
-
-@pytest.mark.torch
-@pytest.mark.parametrize("name", [x for x in NAMES if f"{x}/pickle" in TENSORS])
-def test_a_pickle_of_tensors(name, tensor_cases):
-    import torch
-
-    if torch.torch_version.TorchVersion(torch.__version__) < "2.13":
-        pytest.skip("pickled by PyTorch 2.13")
-    thing = torch.load(io.BytesIO(TENSORS[f"{name}/pickle"]), weights_only=False)
-    check_pickle(name, tensor_cases[name], thing, TENSORS)
 
 
 @pytest.mark.torch
@@ -128,32 +94,30 @@ def test_a_state_file_of_tensors(name, tensor_cases):
     check_numbers(name, case, module, TENSORS)
 
 
-def test_a_pickle_of_a_moved_class_is_the_first_to_import_relpos(child):
-    """One pickle for each former module, in a process that has not loaded relpos.
-
-    Those of relpos.torch are in test_a_pickle_of_tensors, and those of models of
-    transformers in tests/tensors/test_torch_transformers.py.
-    """
-    pickles = [x for name, x in ARRAYS.items() if name.endswith("/pickle")]
-    for old in (name for name in MOVED if ".torch." not in name):
-        said = [x for x in pickles if old.encode() + b"\x94" in x]
-        for content in said[:1]:
-            child(f"import pickle; pickle.loads({content!r})")
-        assert said or any(name.startswith(f"{old}.") for name in MOVED), old
-
-
 def test_every_case_is_stored():
     """Otherwise ``python tests/tools/stored_objects.py`` stores it."""
-    assert {f"{name}/pickle" for name in ARRAY_CASES} <= ARRAYS.keys()
+    assert {f"{name}/state" for name in ARRAY_CASES} <= ARRAYS.keys()
 
 
 @pytest.mark.torch
 def test_every_case_of_tensors_is_stored(tensor_cases):
-    assert {f"{name}/pickle" for name in tensor_cases} <= TENSORS.keys()
+    assert {f"{name}/state" for name in tensor_cases} <= TENSORS.keys()
 
 
-def test_every_public_class_is_stored_or_listed():
-    names = {name.split("(")[0] for name in NAMES}
-    classes = {name for name, thing in public().items() if inspect.isclass(thing)}
-    assert classes - names == classes & stored.NOT_STORED.keys()
-    assert not names & stored.NOT_STORED.keys()
+def test_every_layer_is_stored():
+    """But the two bases: a position without parameters, and the class of all layers."""
+    kinds = {name: getattr(nn, name) for name in nn.__all__}
+    layers = {
+        n for n, x in kinds.items() if inspect.isclass(x) and issubclass(x, nn.Module)
+    }
+    stored_layers = {name.split("(")[0].rpartition(".")[2] for name in ARRAY_CASES}
+    assert layers - stored_layers == {"Module", "Position"}
+
+
+@pytest.mark.torch
+def test_every_layer_of_tensors_is_stored(tensor_cases):
+    from relpos.torch import nn
+
+    stored_layers = {name.split("(")[0].rpartition(".")[2] for name in tensor_cases}
+    names = {*nn.__all__}
+    assert stored_layers == {n for n in names if inspect.isclass(getattr(nn, n))}

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import copy
 import pickle
-import warnings
 
 import pytest
 import torch
-from multihead import DTYPE, SIZES, E, H, L, N, draw, near, of_position, seeded
+from multihead import DTYPE, SIZES, E, H, L, N, draw, near, of_position
 from torch import nn
 
 import relpos.torch
@@ -164,29 +163,14 @@ def test_an_offset_beyond_all_positions_is_refused_by_its_name(position, offset)
 # ---- what was left open, states, pickles, repr --------------------------------------
 
 
-def test_music_without_is_causal_hides_the_future_and_warns():
-    with pytest.warns(FutureWarning) as record:
-        module = seeded(E, H, batch_first=True, position="music", max_len=LONGEST)
-    with pytest.warns(FutureWarning) as direct:
-        RelativeMultiheadAttention(E, H, position="music")
-    (one,), (other,) = record, direct
-    assert str(one.message) == str(other.message)
-    assert 'position="music", is_causal=True' in str(one.message)
-    assert 'position="music", is_causal=False' in str(one.message)
-    assert other.filename == __file__
-    assert module.is_causal and module.rel_key.shape == (LONGEST, E // H)
-    x = draw(N, L, E)
-    near(module(x, x, x, is_causal=False), made("music", True)(x, x, x))
-
-
 @pytest.mark.parametrize("position", POSITIONS)
-def test_what_is_said_does_not_warn(position):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        layers = [made(position, is_causal) for is_causal in (True, False)]
-        if position != "music":
-            layers.append(made(position, None))
-    assert [layer.is_causal for layer in layers] == [True, False, False][: len(layers)]
+def test_none_means_false(position):
+    layers = [made(position, is_causal) for is_causal in (True, False, None)]
+    assert [layer.is_causal for layer in layers] == [True, False, False]
+    default = RelativeMultiheadAttention(E, H, position=position)
+    assert not default.is_causal
+    x = draw(N, L, E)
+    near(layers[2](x, x, x), layers[1](x, x, x))
 
 
 @pytest.mark.parametrize("is_causal", [True, False])
@@ -219,21 +203,13 @@ def test_a_state_of_the_other_table_is_refused_with_the_reason(is_causal):
     assert "max_len" not in str(caught.value)
 
 
+@pytest.mark.parametrize("is_causal", [True, False])
 @pytest.mark.parametrize("position", POSITIONS)
-def test_layers_pickled_before_are_what_they_were(position):
-    """They have no `is_causal`: "music" was causal, and nothing else."""
-    causal = position == "music"
-    before = made(position, causal)
-    want = before(*[draw(N, L, E)] * 3)[0]
-    del before.__dict__["is_causal"]
-    after = pickle.loads(pickle.dumps(before))
-    assert after.is_causal is causal
-    near(after(*[draw(N, L, E)] * 3)[0], want)
-    for is_causal in (True, False):
-        now = made(position, is_causal)
-        for other in (copy.deepcopy(now), pickle.loads(pickle.dumps(now))):
-            assert other.is_causal is is_causal
-            near(other(*[draw(N, L, E)] * 3), now(*[draw(N, L, E)] * 3))
+def test_copies(position, is_causal):
+    layer = made(position, is_causal)
+    for other in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+        assert other.is_causal is is_causal
+        near(other(*[draw(N, L, E)] * 3), layer(*[draw(N, L, E)] * 3))
 
 
 def test_repr_shows_it_and_other_values_are_named():

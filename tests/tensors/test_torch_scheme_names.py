@@ -57,8 +57,7 @@ def test_sizes_go_with_every_name():
     assert layer("rotary", base=100.0).sizes == {"base": 100.0}
     with pytest.raises(ValueError, match=r"^width: got 4 with position='rope'; "):
         layer("rotary", width=4)
-    with pytest.warns(FutureWarning, match="^is_causal: got None"):
-        assert layer("relative_global", max_len=4).is_causal
+    assert layer("relative_global", max_len=4).sizes == {"max_len": 4}
 
 
 def test_the_type_lists_every_name_once():

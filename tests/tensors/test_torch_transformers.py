@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import io
-import pickle
 import re
 import subprocess
 import sys
@@ -22,7 +21,6 @@ from transformers.models.deberta_v2.modeling_deberta_v2 import (
 from transformers.models.t5.modeling_t5 import eager_attention_forward
 
 import relpos.torch as rt
-from relpos._moved import MOVED
 
 BY_REGISTRY = (
     "t5",
@@ -307,26 +305,6 @@ def test_a_saved_model_runs_in_a_process_that_only_loads_it(tmp_path):
     )
     command = [sys.executable, "-c", code, tmp_path / "model.pt"]
     subprocess.run(command, check=True, cwd=tmp_path)  # no source tree
-
-
-#: A class of each former file of classes, by the file's name.
-FORMER = {
-    "deberta": "DisentangledSelfAttention",
-    "gemma3n": "Gemma3nAudioAttention",
-    "gemma4": "Gemma4AudioAttention",
-    "inkling": "InklingAttention",
-    "t5": "MT5Attention",
-    "wav2vec2_conformer": "Wav2Vec2ConformerSelfAttention",
-    "wavlm": "WavLMAttention",
-}
-
-
-def test_pickles_of_0_3_name_the_files_of_that_release():
-    names = {f"relpos.torch._transformers.{file}": FORMER[file] for file in FORMER}
-    assert names.keys() == {old for old in MOVED if "_transformers" in old}
-    for file, name in names.items():
-        kind = pickle.loads(f"c{file}\n{name}\n.".encode())
-        assert kind.__name__ == name and issubclass(kind, torch.nn.Module)
 
 
 @pytest.mark.parametrize("name", ("deberta", "gemma2"))

@@ -1,4 +1,4 @@
-"""Objects as users keep them: state files, pickles, and the numbers that these give.
+"""State files of layers as users keep them, and the numbers that these layers give.
 
     python tests/tools/stored_objects.py
 
@@ -8,10 +8,10 @@ yet, of the relpos that it imports. What is there was written by relpos 0.3.0 wi
 with ``--again``, where a release breaks what users have stored and says so in
 CHANGELOG.md.
 
-An object has up to three entries: ``state``, its state_dict by `numpy.savez` or
-`torch.save`; ``pickle``; and ``numbers``, a pickled list of arrays. The numbers are
-computed by `portable` kernels and are the same bits on every x86-64 CPU, except where
-a function of NumPy or of PyTorch has other bits: the fingerprint of the file tells.
+A layer has two entries: ``state``, its state_dict by `numpy.savez` or `torch.save`; and
+``numbers``, arrays in a file of `numpy.savez`. The numbers are computed by `portable`
+kernels and are the same bits on every x86-64 CPU, except where a function of NumPy or
+of PyTorch has other bits: the fingerprint of the file tells.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import io
-import pickle
 import sys
 import tarfile
 from collections.abc import Callable, Iterator
@@ -31,24 +30,17 @@ from unittest import mock
 
 import numpy as np
 
-TESTS = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(TESTS / "cases"))
+from relpos import _core, nn
+from relpos._settings import use_isa
 
-from docstrings import public  # noqa: E402
-
-import relpos  # noqa: E402
-from relpos import _core, data, nn, recipes  # noqa: E402
-from relpos._settings import use_isa  # noqa: E402
-
-STORE = TESTS / "stored"
+STORE = Path(__file__).resolve().parents[1] / "stored"
 
 
 class Case(NamedTuple):
-    """An object of the store: how it is made, and the numbers that it computes."""
+    """A layer of the store: how it is made, and the numbers that it computes."""
 
     make: Callable[[], Any]
     ask: Callable[[Any], Any]
-    has_state: bool = False
 
 
 @contextmanager
@@ -68,22 +60,11 @@ def draw(*shape: int, seed: int = 0) -> Any:
 
 def flat(value: Any) -> list[Any]:
     """Return the arrays in nested results, in order, without those that are None."""
-    if isinstance(value, relpos.AttentionContext):
-        return flat(value.backward(GRAD))
-    if isinstance(value, dict):
-        return flat([*value.values()])
     if isinstance(value, list | tuple):
         return [array for item in value for array in flat(item)]
     if hasattr(value, "detach"):
         return [value.detach().numpy()]
     return [] if value is None else [np.asarray(value)]
-
-
-def fields(result: Any) -> Any:
-    """Return names and values of named tuples, without those that are None."""
-    if isinstance(result, list):
-        return [fields(row) for row in result]
-    return [[k, v] for k, v in result._asdict().items() if v is not None]
 
 
 # ---- layers, on arrays and on tensors -----------------------------------------------
@@ -180,7 +161,7 @@ def layers(room: Any, run: Callable[..., Any]) -> Iterator[tuple[str, Case]]:
                 for name, value in options.items()
             )
             make = partial(layer_of, room, kind, sizes, options)
-            yield f"{room.__name__}.{kind}({shown})", Case(make, ask, has_state=True)
+            yield f"{room.__name__}.{kind}({shown})", Case(make, ask)
 
 
 def layer_of(room: Any, kind: str, sizes: Any, options: dict[str, Any]) -> Any:
@@ -232,138 +213,6 @@ def _inputs(inputs: list[Any]) -> list[Any]:
     ]
 
 
-# ---- other objects ------------------------------------------------------------------
-
-Q = (2, 5, 4)  # heads, length, columns
-QUERY, KEY, VALUE, GRAD = (draw(*Q, seed=seed) for seed in range(4))
-NETWORK = [draw(3), draw(3), draw(2, 3), draw(2), 1.0, 2.0]  # of FIRE
-
-
-def _attended() -> Any:
-    wanted = {"return_lse": True, "return_weights": True, "return_context": True}
-    return relpos.shaw_attention(
-        *(QUERY, KEY, VALUE), draw(9, 4, seed=4), draw(9, 4, seed=5), **wanted
-    )
-
-
-def _fire() -> Any:
-    return relpos.fire_attention(QUERY, KEY, VALUE, *NETWORK, return_context=True)
-
-
-def _graph() -> Any:
-    edges = np.arange(6), np.arange(5)[::-1]
-    return relpos.graph_attention(QUERY, KEY, VALUE, *edges, return_context=True)
-
-
-def _model() -> Any:
-    position = {"is_causal": True, "position": "shaw", "max_relative_position": 2}
-    return nn.Sequential(
-        nn.Embedding(9, 4, rng=0),
-        nn.TransformerLayer(4, 2, 4, dropout=0.25, **position, rng=0),
-        nn.Linear(4, 4, rng=0),
-    )
-
-
-def _step(trained: Any) -> Any:
-    """Train a model by one step, and return its numbers."""
-    model, optimizer = trained
-    optimizer.zero_grad()
-    out = model([[3, 1, 4, 1]])
-    model.backward(out)
-    optimizer.step()
-    return out, model.state_dict()
-
-
-def _trained(optimizer: Any, **options: Any) -> Any:
-    model = _model()
-    found = model, optimizer(model.parameters(), lr=0.01, **options)
-    _step(found)
-    return found
-
-
-def _called(keyword: str, kept: Any) -> Any:
-    model = _model().eval()
-    model([[3, 1, 4]], **{keyword: kept})
-    return model, kept
-
-
-def _cache() -> Any:
-    cache = relpos.KVCache(8)
-    cache.append(KEY, VALUE)
-    return cache
-
-
-def _go_on(cache: Any) -> Any:
-    cache.append(VALUE, KEY)
-    keywords = cache.arguments(QUERY)
-    return cache.key, cache.value, relpos.attention(QUERY, **keywords)
-
-
-def _recipe(name: str) -> Any:
-    return getattr(recipes, name)(draw(4), draw(8, 6), QUERY, context_left=3)
-
-
-def _heard(recipe: Any) -> Any:
-    inputs = {"key": KEY, "value": VALUE, **recipe}
-    result = relpos.attention(**inputs, return_context=True)
-    return result.out, recipe.backward(result.context.backward(GRAD))
-
-
-def _parameter() -> Any:
-    parameter = nn.Parameter(draw(2, 3))
-    parameter.add_grad(draw(2, 3, seed=1))
-    return parameter
-
-
-#: Objects that are used further: how each is made, and what it gives when it is used.
-USED = {
-    "relpos.AttentionContext": Case(lambda: _attended().context, flat),
-    "relpos.AttentionContext(fire)": Case(lambda: _fire().context, flat),
-    "relpos.AttentionContext(graph)": Case(lambda: _graph().context, flat),
-    "relpos.AttentionOutput(context)": Case(_attended, flat),
-    "relpos.KVCache": Case(_cache, _go_on),
-    "relpos.compare": Case(lambda: relpos.compare(np.sin, np.cos, QUERY), fields),
-    "relpos.diagnose": Case(
-        lambda: relpos.diagnose(QUERY @ KEY.mT, QUERY, KEY), fields
-    ),
-    "relpos.data.comparison": Case(data.comparison, fields),
-    "relpos.nn.Adam": Case(lambda: _trained(nn.Adam, eps=0.01), _step),
-    "relpos.nn.SGD": Case(lambda: _trained(nn.SGD, momentum=0.5), _step),
-    "relpos.nn.KVCaches": Case(
-        lambda: _called("cache", nn.KVCaches()), lambda x: x[0]([[1]], cache=x[1])
-    ),
-    "relpos.nn.Memory": Case(
-        lambda: _called("memory", nn.Memory(2)), lambda x: x[0]([[1, 5]], memory=x[1])
-    ),
-    "relpos.nn.Parameter": Case(_parameter, lambda x: (x.data, x.grad)),
-    "relpos.nn.Position": Case(nn.Position, lambda x: x.rotate(QUERY)),
-    "relpos.recipes.Recipe(gemma3n)": Case(lambda: _recipe("gemma3n_audio"), _heard),
-    "relpos.recipes.Recipe(gemma4)": Case(lambda: _recipe("gemma4_audio"), _heard),
-}
-
-
-def results(value: Any = draw) -> dict[str, Case]:
-    """Return each public named tuple, with an array in each field that can be None."""
-    kinds = {name: kind for name, kind in public().items() if hasattr(kind, "_fields")}
-    return {
-        name: Case(partial(_filled, kind, value), fields)
-        for name, kind in kinds.items()
-        if ("torch" in name) == (value is not draw)
-    }
-
-
-def _filled(kind: Any, value: Any) -> Any:
-    return kind(*(value(2, 3, seed=seed) for seed in range(len(kind._fields))))
-
-
-#: Public classes of which nothing is stored, and why.
-NOT_STORED = {
-    "relpos.nn.Module": "the base of the layers; every layer is stored",
-    "relpos.sharded.ShardedContext": "a graph of dask's, which is of one run",
-    "relpos.torch.KVCache": "relpos.KVCache, which is stored",
-}
-
-
 # ---- the two files ------------------------------------------------------------------
 
 #: Words in the names of cases that call functions of NumPy whose bits vary.
@@ -372,17 +221,14 @@ OF_NUMPY = ("gelu", "GELU", "DynamicPositionBias")
 
 def array_cases() -> dict[str, Case]:
     """Return what is stored without PyTorch, by name."""
-    return {**dict(layers(nn, run_arrays)), **USED, **results()}
+    return dict(layers(nn, run_arrays))
 
 
 def tensor_cases() -> dict[str, Case]:
     """Return what is stored of relpos.torch, by name."""
-    import torch
+    import relpos.torch.nn
 
-    import relpos.torch
-
-    outputs = results(lambda *shape, seed: torch.tensor(draw(*shape, seed=seed)))
-    return {**dict(layers(relpos.torch.nn, run_tensors)), **outputs}
+    return dict(layers(relpos.torch.nn, run_tensors))
 
 
 def array_fingerprint() -> str:
@@ -408,19 +254,20 @@ def tensor_fingerprint() -> str:
     return bits.hexdigest()
 
 
-def entries(
-    cases: dict[str, Case], save: Any, dump: Any
-) -> Iterator[tuple[str, bytes]]:
+def entries(cases: dict[str, Case], save: Any) -> Iterator[tuple[str, bytes]]:
     """Yield the name and the content of each entry of a file."""
     for name, case in cases.items():
         with portable():
-            thing = case.make()
-            kept = {"pickle": _written(dump, thing)}
-            if case.has_state:
-                kept["state"] = _written(save, thing.state_dict())
-            numbers = flat(case.ask(thing))
-        kept["numbers"] = pickle.dumps(numbers, protocol=4)
-        yield from ((f"{name}/{kind}", content) for kind, content in kept.items())
+            layer = case.make()
+            yield f"{name}/state", _written(save, layer.state_dict())
+            numbers = flat(case.ask(layer))
+        yield f"{name}/numbers", _written(lambda x, file: np.savez(file, *x), numbers)
+
+
+def numbers_of(content: bytes) -> list[Any]:
+    """Return the arrays of an entry of numbers, in their order."""
+    with np.load(io.BytesIO(content)) as file:
+        return [file[f"arr_{number}"] for number in range(len(file.files))]
 
 
 def _written(write: Any, thing: Any) -> bytes:
@@ -455,14 +302,9 @@ def main() -> None:
     def save(state: Any, file: Any) -> None:
         np.savez(file, **state)
 
-    dump = partial(pickle.dump, protocol=4)
     for kind, found, fingerprint in (
-        ("arrays", entries(array_cases(), save, dump), array_fingerprint()),
-        (
-            "tensors",
-            entries(tensor_cases(), torch.save, torch.save),
-            tensor_fingerprint(),
-        ),
+        ("arrays", entries(array_cases(), save), array_fingerprint()),
+        ("tensors", entries(tensor_cases(), torch.save), tensor_fingerprint()),
     ):
         path = STORE / f"{kind}.tar.xz"
         new = {**dict(found), "fingerprint": fingerprint.encode()}

@@ -92,10 +92,9 @@ class RelativeMultiheadAttention(Layer, nn.MultiheadAttention):
     kdim, vdim, batch_first, device, dtype : as in ``torch.nn.MultiheadAttention``
         Widths of key and value, and order of axes.
     is_causal : bool, optional
-        Whether every call hides the future; where this is False, a call may. None is
-        False, but True with a FutureWarning for "music" in this release. The table of
-        "music" has max_len rows for the past alone, 2 max_len - 1 for both directions.
-        A state does not say which it is.
+        Whether every call hides the future; where this is False, a call may. None means
+        False. The table of "music" has max_len rows for the past alone, 2 max_len - 1
+        for both directions. A state does not say which it is.
     position : str, optional
         The scheme, of the table above or by another of its names, such as "rotary",
         "xl" or "relative_global".
@@ -203,7 +202,7 @@ class RelativeMultiheadAttention(Layer, nn.MultiheadAttention):
         self.vdim = embed_dim if vdim is None else as_size("vdim", vdim)
         self.dropout = as_probability("dropout", dropout)
         self.batch_first = as_flag("batch_first", batch_first)
-        self.is_causal = as_causal(is_causal, position)
+        self.is_causal = as_causal(is_causal)
         options: dict[str, Any] = {"device": device, "dtype": dtype}
         self._make_projections(as_flag("bias", bias), options)
         self.position = position
@@ -258,11 +257,8 @@ class RelativeMultiheadAttention(Layer, nn.MultiheadAttention):
         return f"{self.embed_dim}, {self.num_heads}{rest}"
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take what was pickled, also before there was `is_causal`."""
-        known = {"is_causal": state["position"] == "music", **state}
-        nn.Module.__setstate__(
-            self, known
-        )  # PyTorch's module would allow its fused path
+        """Take what was pickled, without PyTorch's: it would allow the fused path."""
+        nn.Module.__setstate__(self, state)
 
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, *args: Any
