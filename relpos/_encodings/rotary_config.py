@@ -14,19 +14,12 @@ from relpos._checks import as_flag, as_int, kind_of, reject_foreign
 from relpos._encodings.absolute import MAX_DIM
 from relpos._encodings.rotary_models import (
     APART,
-    BASE_10000,
-    DEFAULTS,
-    INTERLEAVED,
-    KNOWN,
-    MODERNBERT,
-    OF_GRIDS,
     PART,
     ROTARY_WORDS,
-    ROTATED_WHERE_SLIDING,
-    ROTATED_WITHOUT_WINDOW,
-    SCALED_WHERE_FULL,
     UNRELATED,
     UNRELATED_OF_ROPE,
+    Model,
+    model_of,
 )
 from relpos._encodings.rotary_scaling import (
     LENGTH,
@@ -101,16 +94,18 @@ def _as_values(config: object) -> Values:
     text = values.get("text_config")
     if text is not None:
         return _as_values(text)
-    kind = _type_of(values)
-    if kind in KNOWN:
+    model = _model_of(values)
+    if model.checked:
         _check_keys(values)
-    own = {key: x for (key, x), types in DEFAULTS.items() if kind in types.split()}
-    if any(values.get(key) is not None for key in _COLUMNS):  # in any spelling
-        own = {key: x for key, x in own.items() if key not in _COLUMNS}
-    whole = {**own, **values}
-    if kind == "deepseek_v4" and values.get(PART) is not None:
-        del whole[APART]  # which the part of the head replaces
-    return whole
+    defaults = dict(model.defaults)
+    if any(values.get(key) is not None for key in _COLUMNS):
+        # The rotated columns are given in one spelling: a default in another one, such
+        # as rotary_pct next to partial_rotary_factor, would contradict it.
+        defaults = {key: x for key, x in defaults.items() if key not in _COLUMNS}
+    completed = {**defaults, **values}
+    if _type_of(values) == "deepseek_v4" and values.get(PART) is not None:
+        del completed[APART]  # which the part of the head replaces
+    return completed
 
 
 def _is_numeric(value: object) -> bool:
@@ -191,6 +186,10 @@ def _type_of(config: Values) -> str:
     return str(config.get("model_type"))
 
 
+def _model_of(config: Values) -> Model:
+    return model_of(_type_of(config))
+
+
 def _first(values: Values, *names: str) -> Any:
     """Return the value of the first of several spellings that is present."""
     return next((values[name] for name in names if values.get(name) is not None), None)
@@ -214,7 +213,7 @@ def _of_layer(config: Values, layer_type: str | None) -> dict[str, Any]:
     rope = _rope_of(config)
     base = _first(config, *_BASE)
     local = _first(config, *(name for name in _LOCAL if name != _SWA or not rope))
-    if local is None and _type_of(config) in SCALED_WHERE_FULL:
+    if local is None and _model_of(config).scaled == "full":
         local = base
     nested = [name for name, values in rope.items() if isinstance(values, Mapping)]
     if nested:
@@ -228,14 +227,14 @@ def _of_layer(config: Values, layer_type: str | None) -> dict[str, Any]:
     elif local is not None:
         types = [_FULL, _SLIDING, *_layer_types(config)]
         full = _choose(layer_type, types) != _SLIDING
-        scaled = full or _type_of(config) in MODERNBERT.split()
+        scaled = full or _model_of(config).scaled == "all"
         values = dict(rope) if scaled else {}
         base = base if full else local
     else:
         values = dict(rope)
         if layer_type is not None:
             _choose(layer_type, _layer_types(config) or [layer_type])
-    if _type_of(config) in KNOWN:
+    if _model_of(config).checked:
         _check_rope(_type_of(config), values)
     if not nested and config.get(LENGTH) is not None:
         values[LENGTH] = config[LENGTH]
@@ -276,9 +275,10 @@ def _base_of_each(config: Values, layer_type: str | None) -> Any:
 
 def _of_nested(config: Values, rope: Values, name: str) -> dict[str, Any]:
     """Return the values of that name, with the base and the part of all names."""
+    is_checked = _model_of(config).checked
     common = {key: x for key, x in rope.items() if not isinstance(x, Mapping)}
     for key, value in common.items():
-        if _type_of(config) in KNOWN and value is not None and key not in _OF_ROPE:
+        if is_checked and value is not None and key not in _OF_ROPE:
             raise ValueError(
                 f"config: its rope_parameters have {key} = {value!r} next to those of "
                 "each type of layer; expected it among these"
@@ -307,13 +307,13 @@ def _of_compressed(
 
 
 def _default_base(config: Values) -> float:
-    kind = config.get("model_type")
-    if kind is None or _type_of(config) not in BASE_10000:
-        reason = "a config without model_type has no default"
-        if kind is not None:
-            reason = f"{kind}'s default is not known to be 10000"
-        raise ValueError(f"config: got no rope_theta; expected one, because {reason}")
-    return 10000.0
+    base = _model_of(config).base
+    if base is not None:
+        return base
+    reason = "a config without model_type has no default"
+    if config.get("model_type") is not None:
+        reason = f"{config['model_type']}'s default is not known to be 10000"
+    raise ValueError(f"config: got no rope_theta; expected one, because {reason}")
 
 
 def _layer_types(config: Values) -> list[str]:
@@ -361,7 +361,7 @@ def _rotary_dim(config: Values, values: Values, head_dim: int) -> int:
         return rotated
     said = as_int("config: its rotary_dim", columns, 2, MAX_DIM)
     both = part is not None and config.get(APART) is None
-    if both and said != rotated and _type_of(config) in KNOWN:
+    if both and said != rotated and _model_of(config).checked:
         raise ValueError(
             f"config: its rotary_dim is {said}, and {part!r} of {head_dim} columns "
             "rotate; expected one of them"
@@ -429,16 +429,16 @@ def _check_scaled_layers(config: Values) -> None:
 
 def _check_rotates(config: Values, layer_type: str | None) -> None:
     """Raise for a model, or for layers of it, whose rotation is not of a sequence."""
-    kind = _type_of(config)
-    if kind in OF_GRIDS:
+    kind, model = _type_of(config), _model_of(config)
+    if model.grid:
         raise ValueError(
             f"config: its model_type is {kind!r}, of a grid; expected one of a "
             "sequence (axial_angles has the angles of grids)"
         )
-    windows = config.get("sliding_window") is not None
-    sliding = kind in ROTATED_WHERE_SLIDING
-    sliding = sliding or (windows and kind in ROTATED_WITHOUT_WINDOW)
-    if sliding and layer_type == _FULL:
+    rotates_sliding_alone = model.rotated == "sliding"
+    if model.rotated == "sliding-if-windowed":
+        rotates_sliding_alone = config.get("sliding_window") is not None
+    if rotates_sliding_alone and layer_type == _FULL:
         raise ValueError(
             f"layer_type: got {layer_type!r}, without a rotary encoding in {kind}; "
             f"expected {_SLIDING!r}"
@@ -572,10 +572,11 @@ def rotary_from_config(
         magnitude = rotary_magnitude(scaling)
     except (TypeError, ValueError) as error:
         raise type(error)(f"config: {error}") from None
-    if _type_of(given) == "nanochat":  # which rotates backwards
+    model = _model_of(given)
+    if model.backwards:
         inv_freq = -inv_freq
     neighbours = given.get("rope_interleave")
     if neighbours is None:
-        neighbours = _type_of(given) in INTERLEAVED
+        neighbours = model.interleaved
     interleaved = as_flag("config: its rope_interleave", neighbours)
     return RotaryParameters(inv_freq, magnitude, columns, interleaved)
