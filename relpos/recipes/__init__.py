@@ -35,7 +35,6 @@ relpos.nn : Layers, for models with projections of their own.
 from typing import TYPE_CHECKING
 
 from relpos._suggestions import absent as _absent, publish as _publish
-from relpos.recipes import _former
 from relpos.recipes._recipe import *
 from relpos.recipes.config import *
 from relpos.recipes.decoders import *
@@ -46,15 +45,8 @@ from relpos.recipes.text import *
 
 __all__ = _publish(globals())
 
-# Deprecated functions are found by their names and are listed nowhere.
-if TYPE_CHECKING:
-    from relpos.recipes._former import *
-else:
-
-    def __getattr__(name):
-        if name.endswith("_backward") and hasattr(_former, name):
-            return getattr(_former, name)
-        return _absent(__name__)(name)
+if not TYPE_CHECKING:
+    __getattr__ = _absent(__name__)
 
 
 def __dir__() -> list[str]:

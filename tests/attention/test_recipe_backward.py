@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import pickle
-import re
 
 import numpy as np
 import pytest
@@ -178,76 +176,3 @@ def test_without_an_argument_the_result_is_the_array(name):
     array = getattr(recipes, name)(**given | {"argument": None})
     assert type(array) is np.ndarray
     assert_bitwise(array, recipe[given["argument"]])
-
-
-# ---- the functions that `Recipe.backward` has replaced -------------------------------
-
-
-def former_call(name, given, grads):
-    """Call the former function, and return its result and the warning."""
-    given = {n: x for n, x in given.items() if n != "argument"}
-    if name == "rope_vit":
-        del given["freqs"]
-    with pytest.warns(DeprecationWarning) as warned:
-        found = getattr(recipes, f"{name}_backward")(*grads.values(), **given)
-    assert [warning.filename for warning in warned] == [__file__]
-    return found, str(warned[0].message)
-
-
-@every_recipe
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_the_former_function_returns_the_same_gradients_and_shows_the_new_call(
-    name, dtype
-):
-    given = good(name, dtype=dtype)
-    recipe = getattr(recipes, name)(**given)
-    grads = random_gradients(recipe, dtype)
-    found, message = former_call(name, given, grads)
-    shown = re.search(r"use recipe = (.*) and recipe\.backward\(gradients\)", message)[
-        1
-    ]
-    missing = dict.fromkeys(["positions"]) if name == "pope" else {}
-    new = eval(shown, {"relpos": relpos, **missing, **given})
-    assert [*new] == [*recipe] and isinstance(new, recipes.Recipe)
-    fields = getattr(found, "_fields", None)
-    values = found if fields else [found]
-    want = recipe.backward(grads)
-    assert fields is None or fields == tuple(want)
-    for got, gradient in zip(values, want.values(), strict=True):
-        assert_bitwise(got, gradient)
-
-
-def test_gradients_of_parameters_that_are_not_given_were_none():
-    changes = {"rel_pos_x_bias": None, "rel_pos_y_bias": None}
-    given = good("layoutlmv3", changes)
-    grads = random_gradients(recipes.layoutlmv3(**given))
-    found, _ = former_call("layoutlmv3", given, grads)
-    assert found.rel_pos_x_bias is found.rel_pos_y_bias is None
-    given = good("pope", {"bias": None, "inv_freq": None})
-    found, _ = former_call("pope", given, random_gradients(recipes.pope(**given)))
-    assert found._fields == ("x", "bias", "inv_freq") and found[1:] == (None, None)
-    assert repr(found).startswith("pope_gradients(x=float64 (2, 5, 4), bias=None")
-
-
-@every_recipe
-def test_the_former_function_names_its_gradients(name):
-    former = getattr(recipes, f"{name}_backward")
-    given = {n: x for n, x in good(name).items() if n != "argument"}
-    names = [n for n in inspect.signature(former).parameters if n.startswith("grad_")]
-    if name == "rope_vit":
-        del given["freqs"]
-    grads = made_of(getattr(recipes, name)(**good(name))).values()
-    with pytest.warns(DeprecationWarning):
-        former(**dict(zip(names, grads, strict=True)), **given)
-    with pytest.raises(TypeError, match=f"argument.*'?{names[0]}'?"):
-        former(**given)
-
-
-def test_former_functions_are_imported_by_name_and_listed_nowhere():
-    from relpos.recipes import beit_backward, xlnet_segments_backward
-
-    for former in (beit_backward, xlnet_segments_backward):
-        assert former.__name__ not in {*recipes.__all__, *dir(recipes)}
-    assert not hasattr(recipes, "gemma5_audio_backward")
-    with pytest.raises(AttributeError, match=r"'relpos\.recipes' has no .*'t6'"):
-        recipes.t6  # noqa: B018
