@@ -37,9 +37,15 @@ SCRIPT = Path(__file__).with_suffix(".js")
 #: A page that takes longer than this many seconds is a fault.
 PATIENCE = 120
 OPTIONS = [
-    *("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"),
-    *("--disable-dev-shm-usage", "--no-first-run", "--window-size=1400,1000"),
-    *("--disable-background-networking", "--disable-background-timer-throttling"),
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--hide-scrollbars",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--window-size=1400,1000",
+    "--disable-background-networking",
+    "--disable-background-timer-throttling",
 ]
 
 

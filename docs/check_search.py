@@ -33,7 +33,10 @@ def first_result(root: Path, word: str) -> str:
     with tempfile.TemporaryDirectory() as home:
         page = subprocess.run(
             [
-                *(browser(), *OPTIONS, f"--user-data-dir={home}", "--dump-dom"),
+                browser(),
+                *OPTIONS,
+                f"--user-data-dir={home}",
+                "--dump-dom",
                 f"--virtual-time-budget={PATIENCE}",
                 f"{(root / 'search.html').as_uri()}?q={quote(word)}",
             ],

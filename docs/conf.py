@@ -31,8 +31,16 @@ extensions = [
     "nbsphinx",
     "sphinx_design",
     # files of _extensions/
-    *("standin", "api", "differences", "formulas", "links", "notebooks", "pictures"),
-    *("schemes", "shown", "source"),
+    "standin",
+    "api",
+    "differences",
+    "formulas",
+    "links",
+    "notebooks",
+    "pictures",
+    "schemes",
+    "shown",
+    "source",
 ]
 exclude_patterns = ["_extensions", "experiments", "_made"]  # no pages
 

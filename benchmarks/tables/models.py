@@ -99,8 +99,12 @@ class Place(NamedTuple):
 
 
 PROMPTS = [
-    *(("T5", 4, 256), ("T5", 1, 64), ("Llama", 1, 16), ("Llama", 1, 1024)),
-    *(("Llama", 1, 4096, "bfloat16"), ("Gemma 2", 1, 1024)),
+    ("T5", 4, 256),
+    ("T5", 1, 64),
+    ("Llama", 1, 16),
+    ("Llama", 1, 1024),
+    ("Llama", 1, 4096, "bfloat16"),
+    ("Gemma 2", 1, 1024),
 ]
 PLACES = [
     *(Place(m, w, *rest) for m, *rest in PROMPTS for w in ("prefill", "token")),

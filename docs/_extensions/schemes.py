@@ -19,8 +19,21 @@ LOG = logging.getLogger(__name__)
 FOLDER = Path(__file__).resolve().parents[1] / "schemes"
 #: Names of schemes and of operands that are words of any notebook.
 PLAIN_WORDS = {
-    *("attention", "plain", "bias", "learned", "naive", "graph", "is_causal"),
-    *("labels", "indices", "threshold", "c", "w1", "w2", "b1", "b2"),
+    "attention",
+    "plain",
+    "bias",
+    "learned",
+    "naive",
+    "graph",
+    "is_causal",
+    "labels",
+    "indices",
+    "threshold",
+    "c",
+    "w1",
+    "w2",
+    "b1",
+    "b2",
 }
 #: What a page says itself; the rest is the catalogue's.
 WRITTEN = ["Formula", "Picture", "Traps"]

@@ -244,8 +244,13 @@ class MultiheadAttention(AttentionLayer):
     """
 
     takes = (
-        *("key", "value", "attn_mask", "key_lengths", "query_offset"),
-        *("memory", "cache"),
+        "key",
+        "value",
+        "attn_mask",
+        "key_lengths",
+        "query_offset",
+        "memory",
+        "cache",
     )
     _prefixes = MappingProxyType({"position": ""})
 

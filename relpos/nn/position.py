@@ -506,8 +506,10 @@ class FIRE(Position):
         self.w1, self.b1, self.w2, self.b2 = (
             self._start(self._rng.uniform(-limit, limit, shape))
             for shape, limit in (
-                *((units, 1.0), (units, 1.0)),
-                *(((heads, units), bound), (heads, bound)),
+                (units, 1.0),
+                (units, 1.0),
+                ((heads, units), bound),
+                (heads, bound),
             )
         )
         self.c = Parameter(np.array(0.1, self.dtype))

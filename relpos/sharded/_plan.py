@@ -272,8 +272,16 @@ Arguments: TypeAlias = dict[str, Any]
 #: Arguments that each block has whole; arrays among them may be dask arrays.
 _WHOLE = ("buckets", *NAMES, *GRAPH)
 _OPTIONS = (
-    *("is_causal", "scale", "softcap", "enable_gqa", "min_relative_position"),
-    *("dropout_p", "beyond", "window", "signed", "eps"),
+    "is_causal",
+    "scale",
+    "softcap",
+    "enable_gqa",
+    "min_relative_position",
+    "dropout_p",
+    "beyond",
+    "window",
+    "signed",
+    "eps",
 )
 
 

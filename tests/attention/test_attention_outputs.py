@@ -45,7 +45,9 @@ def test_c_reads_out_where_nothing_is_wrong_with_it(rng, dtype):
         np.zeros(want.shape[1:], dtype),
         np.zeros((1, *want.shape), dtype),
         np.ma.masked_array(np.zeros(want.shape, dtype)),
-        *(locked, once, want.tolist()),
+        locked,
+        once,
+        want.tolist(),
     ):
         assert read(out) is None
     assert not locked.any()

@@ -17,9 +17,16 @@ from relpos._attention import keywords as tables_of_keywords
 
 #: In the order of the mapping.
 TERMS = (
-    *("content", "pos_bias_u", "rel_key", "pos_bias_v", "position_query", "rel_query"),
+    "content",
+    "pos_bias_u",
+    "rel_key",
+    "pos_bias_v",
+    "position_query",
+    "rel_query",
     "softcap",
-    *("rel_bias", "log_decay", "mask"),
+    "rel_bias",
+    "log_decay",
+    "mask",
 )
 
 

@@ -115,7 +115,7 @@ def test_relpos_needs_the_least(scheme, isa):
         assert few_rows or form.flops >= costs.relpos.flops
     assert forms["L x L"].bytes > 100 * costs.relpos.bytes
     two_threads = relpos.plan(
-        *(4, 8, 4096, 4096, 64), scheme=scheme, is_causal=True, num_threads=2
+        4, 8, 4096, 4096, 64, scheme=scheme, is_causal=True, num_threads=2
     )
     assert forms["L x L"].bytes > 100 * two_threads.backward.bytes
     assert [f.name for f in costs.formulations] == [

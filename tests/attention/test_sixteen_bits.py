@@ -194,7 +194,9 @@ def test_the_dtype_of_the_result(tokens, beside, want):
     query, key, value = (np.ones((2, 3, 4), dtype) for dtype in dtypes)
     for name, shape in BESIDE.items():
         result = relpos.attention(
-            *(query, key, value),
+            query,
+            key,
+            value,
             is_causal=True,
             return_lse=True,
             return_weights=True,

@@ -193,8 +193,13 @@ def test_prices_are_a_table_with_their_targets(results):
     assert len(lines) == sum(len(each.directions) for each in price.PRICED.values())
     (shaw,) = [x for x in lines if x.startswith("| Shaw / plain | both")]
     assert shaw.split(" | ")[2:] == [
-        *("1.25 (≤ 1.25)", "1.25 (≤ 1.20)", "1.25", "1.25", "1.25 (≤ 1.08)"),
-        *("1.25", "1.25 |"),
+        "1.25 (≤ 1.25)",
+        "1.25 (≤ 1.20)",
+        "1.25",
+        "1.25",
+        "1.25 (≤ 1.08)",
+        "1.25",
+        "1.25 |",
     ]
     results.prices = {}
     assert "The price of positions" not in report.page(results, {})

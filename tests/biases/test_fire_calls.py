@@ -229,7 +229,10 @@ def test_an_empty_batch_with_an_offset_of_each_item():
     parameters = (*network, np.ones(2), 0.5, 2.0)
     for own in (query, np.zeros((2, 5, 4))):
         result = relpos.fire_attention(
-            *(own, own, own, *parameters),
+            own,
+            own,
+            own,
+            *parameters,
             query_offset=np.zeros(0, int),
             return_context=True,
         )

@@ -10,16 +10,28 @@ import relpos
 
 #: Where public names are; those of ufuncs have docstrings that NumPy makes.
 MODULES = (
-    *(relpos, relpos.nn, relpos.recipes, relpos.reference),
-    *(relpos.plot, relpos.data),
+    relpos,
+    relpos.nn,
+    relpos.recipes,
+    relpos.reference,
+    relpos.plot,
+    relpos.data,
     *((relpos.torch, relpos.torch.nn) if importlib.util.find_spec("torch") else ()),
     *((relpos.sharded,) if importlib.util.find_spec("dask") else ()),
 )
 #: Functions that are loaded when they are first named.
 LATER = ("compare", "demo", "diagnose")
 SECTIONS = (
-    *("Parameters", "Attributes", "Returns", "Yields", "Raises", "Warns", "See Also"),
-    *("Notes", "References", "Examples"),
+    "Parameters",
+    "Attributes",
+    "Returns",
+    "Yields",
+    "Raises",
+    "Warns",
+    "See Also",
+    "Notes",
+    "References",
+    "Examples",
 )
 
 

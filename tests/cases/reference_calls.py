@@ -15,9 +15,17 @@ ROWS = L + LK - 1
 SIZES = {"dim": 4, "base": 100.0}
 #: Definitions that take no arrays, or one of words of 32 bits.
 WITHOUT_ARRAYS = {
-    *("alibi_slopes", "grid_labels", "index_encoding", "normalized_index_encoding"),
-    *("random_encoding", "relative_positions", "rotary_frequencies", "philox4x32"),
-    *("rotary_from_config", "rotary_magnitude", "sinusoidal_shift_matrix"),
+    "alibi_slopes",
+    "grid_labels",
+    "index_encoding",
+    "normalized_index_encoding",
+    "random_encoding",
+    "relative_positions",
+    "rotary_frequencies",
+    "philox4x32",
+    "rotary_from_config",
+    "rotary_magnitude",
+    "sinusoidal_shift_matrix",
 }
 NETWORK = {
     "w1": np.ones(W),

@@ -93,8 +93,15 @@ def dropout_and_decay(draw, rng):
 CASES = {
     terms.__name__: terms
     for terms in (
-        *(tables, visible, masked, labels, position_query, grouped),
-        *(decay_and_more, decay_in_a_window, dropout_and_decay),
+        tables,
+        visible,
+        masked,
+        labels,
+        position_query,
+        grouped,
+        decay_and_more,
+        decay_in_a_window,
+        dropout_and_decay,
     )
 }
 

@@ -85,13 +85,15 @@ CALLS = {
         "attention", 3, {}, attn_mask=np.arange(12).reshape(LQ, LK) % 5 != 1
     ),
     "tables": _call(
-        *("attention", 4),
+        "attention",
+        4,
         {"rel_key": (5, D), "rel_query": (H, 3, D), "rel_value": (2, 1, 1, 7, DV)},
         query_offset=1,
         beyond="zero",
     ),
     "biases": _call(
-        *("attention", 5),
+        "attention",
+        5,
         {
             "rel_bias": (H, 5),
             "rel_key": (3, DP),
@@ -107,22 +109,26 @@ CALLS = {
     "decay": _square(6, {"log_decay": (2, H, LQ)}, is_causal=True, window=(1, None)),
     "shared bias": _call("attention", 7, {"rel_bias": (5,)}, query_offset=1),
     "buckets": _square(
-        *(8, {"rel_bias": (3,), "rel_key": (3, D)}),
+        8,
+        {"rel_bias": (3,), "rel_key": (3, D)},
         buckets=np.array([2, 1, 0, 0, 2]),
         min_relative_position=-2,
     ),
     "labels": _call(
-        *("attention", 9),
+        "attention",
+        9,
         {"rel_key": (4, D), "rel_bias": (H, 4)},
         labels=np.arange(12).reshape(LQ, LK) % 5 - 1,
     ),
     "two labels": _call(
-        *("attention", 10),
+        "attention",
+        10,
         {"rel_bias": (6,), "rel_value": (6, DV)},
         labels=(np.arange(12).reshape(LQ, LK) % 3, np.full((2, 1, 1, 1), 4)),
     ),
     "groups": _call(
-        *("attention", 11),
+        "attention",
+        11,
         {"key": (1, LK, D), "value": (2, 1, LK, DV)},
         enable_gqa=True,
         key_ranges=np.array([[0, 2], [1, 4], [2, 2]]),
@@ -134,18 +140,21 @@ CALLS = {
     "shaw": _square(13, {"rel_key": (3, D), "rel_value": (5, DV)}, "shaw_attention"),
     "music": _square(14, {"rel_key": (H, LQ, D)}, "relative_global_attention"),
     "transformer_xl": _call(
-        *("transformer_xl_attention", 15),
+        "transformer_xl_attention",
+        15,
         {"rel_key": (LK + LQ - 1, D), "pos_bias_u": (H, D), "pos_bias_v": (D,)},
     ),
     "fire": _fire(16),
     "graph": _call(
-        *("graph_attention", 17),
+        "graph_attention",
+        17,
         {"rel_key": (3, DP), "position_query": (H, LQ, DP), "sinks": (H,)},
         edges=EDGES,
         labels=np.array([0, 1, 2, -1, 1, 0]),
     ),
     "sparse graph": _call(
-        *("graph_attention", 18),
+        "graph_attention",
+        18,
         {"rel_value": (3, DV)},
         indptr=np.array([0, 2, 2, 5]),
         indices=np.array([1, 3, 0, 0, 2]),

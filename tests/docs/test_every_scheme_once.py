@@ -25,10 +25,21 @@ from relpos.nn import multihead
 #: Public functions and layers that serve every scheme, or none.
 OF_NO_SCHEME = {
     *(name for names in GENERAL.values() for name in names),
-    *("recipes.from_config", "recipes.Recipe"),
-    *("nn.Module", "nn.Linear", "nn.LayerNorm", "nn.Dropout", "nn.Embedding"),
-    *("nn.ReLU", "nn.GELU", "nn.FeedForward", "nn.Sequential", "nn.Residual"),
-    *("nn.MultiheadAttention", "nn.TransformerLayer", "nn.Position"),
+    "recipes.from_config",
+    "recipes.Recipe",
+    "nn.Module",
+    "nn.Linear",
+    "nn.LayerNorm",
+    "nn.Dropout",
+    "nn.Embedding",
+    "nn.ReLU",
+    "nn.GELU",
+    "nn.FeedForward",
+    "nn.Sequential",
+    "nn.Residual",
+    "nn.MultiheadAttention",
+    "nn.TransformerLayer",
+    "nn.Position",
 } - {"attention"}
 
 

@@ -220,13 +220,22 @@ def test_there_are_lines_enough_and_each_model_has_one():
 
 #: Upstreams of recorded cases that are the code of a model's authors.
 AUTHORS = {
-    *("icefall_zipformer", "kimi_xl", "alibi_slopes_tables", "swin_window"),
-    *("t2t_music", "t2t_shaw", "torchscale_xpos"),
+    "icefall_zipformer",
+    "kimi_xl",
+    "alibi_slopes_tables",
+    "swin_window",
+    "t2t_music",
+    "t2t_shaw",
+    "torchscale_xpos",
 }
 #: Those that are ports, or a notebook's module.
 PORTS = {
-    *("botnet_relpos", "enformer_L9", "fire_flasht5", "fla_fox"),
-    *("seed002_learned_ape", "sinusoid_interleaved"),
+    "botnet_relpos",
+    "enformer_L9",
+    "fire_flasht5",
+    "fla_fox",
+    "seed002_learned_ape",
+    "sinusoid_interleaved",
 }
 #: Neither: an early implementation, and a file of the published model.
 OTHERS = {"enformer_tf_gammas", "espnet_relpos_new", "onmt_shaw"}

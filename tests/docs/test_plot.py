@@ -273,7 +273,7 @@ def test_every_term_has_a_title():
     rng = np.random.default_rng(0)
     x = rng.random((1, 3, 4))
     panels = plot.score_terms(
-        *(x, x), rel_key=x[0], rel_query=x[0], rel_bias=np.ones((1, 5)), softcap=5.0,
+        x, x, rel_key=x[0], rel_query=x[0], rel_bias=np.ones((1, 5)), softcap=5.0,
         log_decay=-np.ones((1, 3)), pos_bias_u=x[0, 0], pos_bias_v=x[0, 0],
         position_query=x, is_causal=True, figure=Figure()
     )  # fmt: skip
@@ -346,7 +346,10 @@ def test_skewed_scores_are_those_of_skew():
     assert np.array_equal(first, scores)
     assert np.array_equal(last.filled(0.0), relpos.skew(scores, is_causal=True))
     assert [ax.images[0].get_array().shape for ax in panels] == [
-        *((5, 5), (5, 6), (6, 5), (5, 5))
+        (5, 5),
+        (5, 6),
+        (6, 5),
+        (5, 5),
     ]
     later = {(i, j) for i in range(5) for j in range(i + 1, 5)}
     assert hatched(panels[3]) == later and not hatched(panels[2])

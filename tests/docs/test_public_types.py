@@ -22,8 +22,12 @@ PUBLIC_TYPES = Path(__file__).with_name("public_types.py")
 TORCH = pytest.mark.torch
 FLAGS = ("return_lse", "return_weights", "return_context")
 FUNCTIONS = (
-    *("attention", "fire_attention", "graph_attention"),
-    *("relative_global_attention", "shaw_attention", "transformer_xl_attention"),
+    "attention",
+    "fire_attention",
+    "graph_attention",
+    "relative_global_attention",
+    "shaw_attention",
+    "transformer_xl_attention",
 )
 
 

@@ -206,7 +206,10 @@ SIZES_96 = {"hidden_size": 480, "num_attention_heads": 5, "rope_theta": 1e4}
         (GEMMA_3 | {"model_type": "t5gemma2_text"}, "full_attention", 256, 1e6, 8.0),
         (
             GEMMA_3 | {"rope_scaling": {"sliding_attention": {}}},
-            *("sliding_attention", 256, 1e4, 1.0),
+            "sliding_attention",
+            256,
+            1e4,
+            1.0,
         ),
         ({"model_type": "modernbert", **SIZES}, "full_attention", 64, 1.6e5, 1.0),
         ({"model_type": "falcon", **SIZES}, None, 64, 1e4, 1.0),
@@ -289,7 +292,9 @@ DEEPSEEK_V4 = {
 GROUPS = {
     "main": ("main", "sliding_attention"),
     "compress": (
-        *("compress", "compressed_sparse_attention", "heavily_compressed_attention"),
+        "compress",
+        "compressed_sparse_attention",
+        "heavily_compressed_attention",
     ),
 }
 

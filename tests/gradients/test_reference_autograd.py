@@ -277,10 +277,21 @@ CALLS = [
 ]
 #: Definitions whose results are integers, or do not depend on a floating argument.
 WITHOUT_GRADIENTS = {
-    *("alibi_slopes", "deberta_bucket", "dropout_keep", "grid_labels", "philox4x32"),
-    *("index_encoding", "normalized_index_encoding", "random_encoding", "t5_bucket"),
-    *("relative_positions", "rotary_frequencies", "rotary_from_config"),
-    *("rotary_magnitude", "segment_ranges", "sinusoidal_shift_matrix"),
+    "alibi_slopes",
+    "deberta_bucket",
+    "dropout_keep",
+    "grid_labels",
+    "philox4x32",
+    "index_encoding",
+    "normalized_index_encoding",
+    "random_encoding",
+    "t5_bucket",
+    "relative_positions",
+    "rotary_frequencies",
+    "rotary_from_config",
+    "rotary_magnitude",
+    "segment_ranges",
+    "sinusoidal_shift_matrix",
 }
 each_call = pytest.mark.parametrize(
     ("name", "inputs", "settings"), CALLS, ids=[each[0] for each in CALLS]

@@ -80,7 +80,7 @@ CASES = {
     **{
         f"TransformerLayer, {activation}, {pre_norm}": (
             nn.TransformerLayer(
-                *(WIDTH, 3, 8, 0.0, activation, pre_norm), position="rope", **OPTIONS
+                WIDTH, 3, 8, 0.0, activation, pre_norm, position="rope", **OPTIONS
             ),
             lengths,
         )

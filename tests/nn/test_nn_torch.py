@@ -246,7 +246,11 @@ def test_a_block_is_that_of_pytorch(pre_norm, activation):
     torch.manual_seed(0)
     bend = "relu" if activation == "relu" else torch.nn.GELU(approximate="tanh")
     module = torch.nn.TransformerEncoderLayer(
-        *(E, H, 20, 0.0, bend),
+        E,
+        H,
+        20,
+        0.0,
+        bend,
         batch_first=True,
         norm_first=pre_norm,
         dtype=torch.float64,

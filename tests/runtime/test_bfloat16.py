@@ -18,9 +18,16 @@ bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
 
 #: What takes positions, which bfloat16 rounds from 256 on: they are refused.
 OF_POSITIONS = {
-    *("apply_rotary", "axial_angles", "mrope_angles", "sinusoidal", "xpos_magnitude"),
-    *("sinusoidal_shift_matrix", "rope_vit"),
-    *("llama4_temperature", "inkling_temperature", "zipformer_positions"),
+    "apply_rotary",
+    "axial_angles",
+    "mrope_angles",
+    "sinusoidal",
+    "xpos_magnitude",
+    "sinusoidal_shift_matrix",
+    "rope_vit",
+    "llama4_temperature",
+    "inkling_temperature",
+    "zipformer_positions",
 }
 #: Those whose answers speak of dtypes.
 AUDITS = {"audit_encoding", "plan"}

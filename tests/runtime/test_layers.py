@@ -12,9 +12,24 @@ PACKAGE = Path(relpos.__file__).parent
 #: Folders of relpos/, and modules directly in it, from the lowest up. Other modules
 #: directly in relpos/ are below them; "relpos" is the package with its public names.
 LAYERS = (
-    *("_encodings", "_attention", "_biases", "relpos", "reference", "nn", "recipes"),
-    *("data", "torch", "torch/nn", "torch/_transformers", "sharded", "_catalogue"),
-    *("_opinion", "plot", "_bench", "_demo", "__main__"),
+    "_encodings",
+    "_attention",
+    "_biases",
+    "relpos",
+    "reference",
+    "nn",
+    "recipes",
+    "data",
+    "torch",
+    "torch/nn",
+    "torch/_transformers",
+    "sharded",
+    "_catalogue",
+    "_opinion",
+    "plot",
+    "_bench",
+    "_demo",
+    "__main__",
 )
 #: Imports that go up, from a file to a layer, and why.
 UPWARD = {("_settings", "relpos"): "show_config has the version of relpos"}

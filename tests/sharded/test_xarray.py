@@ -55,7 +55,10 @@ def test_queries_and_keys_of_other_names(rng):
         lambda q, k, v, seen: sharded.attention(
             q, k, v, attn_mask=seen[:, None, None] > 0, return_lse=True
         )[:2],
-        *(queries, keys, keys, masks),
+        queries,
+        keys,
+        keys,
+        masks,
         input_core_dims=[("head", "to", "column"), row, row, ("from",)],
         output_core_dims=[("head", "to", "column"), ("head", "to")],
         dask="allowed",

@@ -29,13 +29,35 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = (
-    *("relpos", "relpos.nn", "relpos.torch", "relpos.torch.nn", "relpos.recipes"),
-    *("relpos.reference", "relpos.plot", "relpos.data", "relpos.sharded"),
+    "relpos",
+    "relpos.nn",
+    "relpos.torch",
+    "relpos.torch.nn",
+    "relpos.recipes",
+    "relpos.reference",
+    "relpos.plot",
+    "relpos.data",
+    "relpos.sharded",
 )
 Fact = tuple[str, str]
 UNITS = (
-    *("radian", "degree", "second", "microsecond", "byte", "MB", "token", "step"),
-    *("percent", "nat", "bit", "flop", "head", "row", "position", "octave", "beat"),
+    "radian",
+    "degree",
+    "second",
+    "microsecond",
+    "byte",
+    "MB",
+    "token",
+    "step",
+    "percent",
+    "nat",
+    "bit",
+    "flop",
+    "head",
+    "row",
+    "position",
+    "octave",
+    "beat",
 )
 SHAPE = r"\((?:[\w.*+/ -]{1,24},)+ ?(?:[\w.*+/ -]{1,24})?\)"
 
