@@ -49,16 +49,27 @@ def as_input(
 
 def check_shape(name: str, array: Any, shape: tuple[int | str, ...]) -> None:
     """Raise unless the axes of an array or a tensor are those of `shape`."""
-    core = shape[1:] if shape and shape[0] == "..." else shape
-    have = array.shape[max(array.ndim - len(core), 0) :]
-    fits = (len(core) < len(shape) or array.ndim == len(core)) and all(
-        isinstance(want, str) or size == want
-        for size, want in zip(have, core, strict=False)
+    got = tuple(array.shape)
+    if not _fits(got, shape):
+        expected = ", ".join(map(str, shape))
+        if len(shape) == 1:
+            expected += ","
+        raise ValueError(f"{name}: got shape {got}; expected ({expected})")
+
+
+def _fits(got: tuple[int, ...], shape: tuple[int | str, ...]) -> bool:
+    """Tell whether a shape is as `shape` says; a word there stands for any size."""
+    if shape and shape[0] == "...":
+        shape = shape[1:]
+        if len(got) < len(shape):
+            return False
+        got = got[len(got) - len(shape) :]
+    if len(got) != len(shape):
+        return False
+    return all(
+        isinstance(expected, str) or size == expected
+        for size, expected in zip(got, shape, strict=True)
     )
-    fits = fits and len(have) == len(core)
-    if not fits:
-        wanted = ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "")
-        raise ValueError(f"{name}: got shape {(*array.shape,)}; expected ({wanted})")
 
 
 def check_length(
@@ -74,8 +85,10 @@ def check_length(
 
 def check_offset(offset: Any, query_length: int, key_length: int, limit: int) -> None:
     """Raise where a token may be `limit` positions from another one, or from 0."""
+    if not np.size(offset):  # one for each item of an empty batch
+        return
     least, most = key_length - limit + 1, limit - 1 - query_length
-    for value in {np.min(offset), np.max(offset)} if np.size(offset) else ():
+    for value in {np.min(offset), np.max(offset)}:
         as_int("query_offset", value, least, most)
 
 
@@ -85,9 +98,10 @@ _BEYOND = re.compile(r"rel_key: visible relative positions run from (\S+) to (\S
 
 def about_max_len(error: IndexError, max_len: int, hint: str = "") -> IndexError:
     """Return an error for a table as one for the `max_len` of the layer that has it."""
-    if (found := _BEYOND.match(str(error))) is None:
+    visible = _BEYOND.match(str(error))
+    if visible is None:
         return error
-    farthest = max(-int(found[1]), int(found[2]))
+    farthest = max(-int(visible[1]), int(visible[2]))
     return IndexError(
         f"query: got tokens that see keys at a distance of {farthest}; expected at "
         f"most max_len - 1 = {max_len - 1} (make the layer with max_len={farthest + 1}"
@@ -116,39 +130,48 @@ def as_not_negative(name: str, value: object) -> float:
 #: Checks of the arguments of constructors by name; another name is that of a size.
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "base": as_real,
+    "batch_first": as_flag,
+    "bias": as_flag,
+    "bidirectional": as_flag,
+    "dropatt": as_probability,
+    "dropout": as_probability,
+    "eps": as_not_negative,
+    "interleaved": as_flag,
+    "is_causal": as_flag,
+    "layer_norm_epsilon": as_not_negative,
+    "learned": as_flag,
+    "log_distance": as_flag,
     "max_relative_position": partial(as_size, low=0),
-    **dict.fromkeys(("dropatt", "dropout", "p"), as_probability),
-    **dict.fromkeys(("eps", "layer_norm_epsilon"), as_not_negative),
-    **dict.fromkeys(("batch_first", "bias", "bidirectional", "interleaved"), as_flag),
-    **dict.fromkeys(("learned", "log_distance", "per_head", "pre_lnorm"), as_flag),
-    **dict.fromkeys(("pre_norm", "use_keys", "use_values"), as_flag),
-    **dict.fromkeys(("is_causal", "owns_biases"), as_flag),
+    "owns_biases": as_flag,
+    "p": as_probability,
+    "per_head": as_flag,
+    "pre_lnorm": as_flag,
+    "pre_norm": as_flag,
+    "use_keys": as_flag,
+    "use_values": as_flag,
 }
 #: Arguments of constructors that are no settings, and "__class__".
 _NO_SETTINGS = "self", "__class__", "rng", "dtype", "device", "sizes"
 
 
-def as_settings(given: Mapping[str, Any], /, **checked: Any) -> SimpleNamespace:
-    """Return the settings of a layer: the arguments of its constructor, checked.
+def as_settings(arguments: Mapping[str, Any]) -> SimpleNamespace:
+    """Return the settings of a layer: arguments of its constructor, checked by name.
 
-    given: all arguments, as ``locals()`` of the constructor has them. checked: those
-    that it has checked itself.
+    They keep their order, which is that of the layer's repr.
     """
-    found = {
-        name: checked[name]
-        if name in checked
-        else _CHECKS.get(name, as_size)(name, value)
-        for name, value in given.items()
+    settings = {
+        name: _CHECKS.get(name, as_size)(name, value)
+        for name, value in arguments.items()
         if name not in _NO_SETTINGS
     }
-    for wide in ("embed_dim", "d_model"):
-        for many in ("num_heads", "groups"):
-            if wide in found and found[wide] % found.get(many, 1):
+    for width in ("embed_dim", "d_model"):
+        for parts in ("num_heads", "groups"):
+            if width in settings and settings[width] % settings.get(parts, 1):
                 raise ValueError(
-                    f"{many}: got {found[many]}, which does not divide {wide} = "
-                    f"{found[wide]}"
+                    f"{parts}: got {settings[parts]}, which does not divide {width} = "
+                    f"{settings[width]}"
                 )
-    return SimpleNamespace(**found)
+    return SimpleNamespace(**settings)
 
 
 def as_mask(name: str, value: ArrayLike) -> Array:
@@ -171,8 +194,7 @@ def as_zero_one(name: str, mask: Array) -> Array:
 
 def product(a: Array, b: Array) -> Array:
     """Return a @ b for matrices of one dtype, in memory of any layout."""
-    x, y = (native(each, each.dtype) for each in (a, b))
-    return _core.gemm(x, y, get_num_threads())
+    return _core.gemm(native(a, a.dtype), native(b, b.dtype), get_num_threads())
 
 
 def some_rows(table: Array) -> Array:

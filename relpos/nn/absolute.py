@@ -41,7 +41,7 @@ __all__ = ["ConvPositionEmbedding", "LearnedAPE", "SinusoidalEncoding"]
 
 def _positions(shape: tuple[int, ...], cache: KVCaches | None) -> Array:
     """Return the positions of tokens after a cache, (length,) or (batch, length)."""
-    as_kept(None, cache)
+    as_kept(None, cache)  # refuses what is no cache
     before = 0 if cache is None else cache._so_far()
     check_kept("x", shape[0], "cache", np.shape(before))
     return np.asarray(before)[..., None] + np.arange(shape[1])
@@ -59,8 +59,11 @@ class LearnedAPE(Module):
         Number of positions.
     embed_size : int
         Width of the vectors.
-    rng, dtype : as every layer
+    rng : int, numpy.random.Generator or None, optional
+        Source of random numbers, such as initial values and dropout.
         Initial values are standard normal.
+    dtype : {float32, float64}
+        Of the parameters and the results.
 
     Attributes
     ----------
@@ -89,7 +92,7 @@ class LearnedAPE(Module):
         rng: Seed = None,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        self._set_up(locals())
+        self._set_up(rng, dtype, max_seq_len=max_seq_len, embed_size=embed_size)
         self.embedding = Embedding(max_seq_len, embed_size, rng=self._rng, dtype=dtype)
 
     @quiet
@@ -119,8 +122,9 @@ class LearnedAPE(Module):
         shape = as_array("x", x).shape
         if len(shape) < 2:
             raise ValueError(f"x: got shape {shape}; expected (batch, seq[, ...])")
-        rows, positions = len(self.embedding.weight.data), _positions(shape, cache)
+        positions = _positions(shape, cache)
         length = positions.max(initial=-1) + 1
+        rows = len(self.embedding.weight.data)
         check_length(length, rows, "max_seq_len", IndexError)
         return self._remember(self.embedding(positions))
 
@@ -149,7 +153,10 @@ class SinusoidalEncoding(Module):
     layout : {"interleaved", "concat"}
         Sines and cosines alternate, as above, or all sines come first; as in
         `relpos.sinusoidal`.
-    rng, dtype : as every layer
+    rng : int, numpy.random.Generator or None, optional
+        Source of random numbers, such as initial values and dropout.
+    dtype : {float32, float64}
+        Of the parameters and the results.
 
     Examples
     --------
@@ -175,7 +182,15 @@ class SinusoidalEncoding(Module):
         self.embed_size = as_int("embed_size", embed_size, 1, MAX_DIM)
         self.max_len = None if max_len is None else as_size("max_len", max_len)
         self.layout = as_choice("layout", layout, ("interleaved", "concat"))
-        self._set_up(locals(), **vars(self))
+        self._set_up(
+            rng,
+            dtype,
+            checked={
+                "embed_size": self.embed_size,
+                "max_len": self.max_len,
+                "layout": self.layout,
+            },
+        )
 
     @quiet
     def __call__(self, x: ArrayLike, *, cache: KVCaches | None = None) -> Array:
@@ -258,8 +273,11 @@ class ConvPositionEmbedding(Module):
         Taps k. Where it is even, a token sees one more before it than behind it.
     groups : int, default 16
         Divides embed_dim.
-    rng, dtype : as every layer
+    rng : int, numpy.random.Generator or None, optional
+        Source of random numbers, such as initial values and dropout.
         Initial values are normal of variance 4 / (k embed_dim).
+    dtype : {float32, float64}
+        Of the parameters and the results.
 
     Attributes
     ----------
@@ -306,9 +324,11 @@ class ConvPositionEmbedding(Module):
         rng: Seed = None,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        given = self._set_up(locals())
-        self.groups: int = given.groups
-        width, taps = given.embed_dim, given.kernel_size
+        settings = self._set_up(
+            rng, dtype, embed_dim=embed_dim, kernel_size=kernel_size, groups=groups
+        )
+        self.groups: int = settings.groups
+        width, taps = settings.embed_dim, settings.kernel_size
         shape = width, width // self.groups, taps
         check_bytes("kernel_size", shape, RANDOM)
         start = math.sqrt(4 / (taps * width)) * self._rng.standard_normal(shape)
@@ -339,9 +359,10 @@ class ConvPositionEmbedding(Module):
         array = as_input("x", x, self.dtype, "batch", "seq", bias.size)
         tokens = None
         if mask is not None:
-            given = as_mask("mask", mask)
-            check_shape("mask", given, array.shape[:2])
-            tokens = as_zero_one("mask", given)
+            # The shape first: a view of a wrong shape may be too large to convert.
+            flags = as_mask("mask", mask)
+            check_shape("mask", flags, array.shape[:2])
+            tokens = as_zero_one("mask", flags)
             array = np.where(tokens[..., None], array, self.dtype.type(0))
         padded = _padded(array, self.groups, weight.shape[-1], weight.shape[-1] // 2)
         taps = self._grouped(weight).transpose(0, 3, 2, 1)
@@ -353,15 +374,17 @@ class ConvPositionEmbedding(Module):
         size = weight.shape[-1]
         grad = grad * slope
         self.conv.bias.add_grad(sum_rows(grad))
+        # W_t = g_t V_t / |V_t|: the part of W's gradient along V changes the length g,
+        # and the part across V turns V.
         v, g = self.conv.weight_v.data, self.conv.weight_g.data
-        length = _lengths(v)  # which has no gradient
+        length = _lengths(v)
         grad_w = _tap_gradients(padded, grad, size).transpose(0, 3, 2, 1)
         grad_w = grad_w.reshape(v.shape).astype(np.float64)
         along = (grad_w * v).sum((0, 1), keepdims=True) / length
         self.conv.weight_g.add_grad(along.astype(v.dtype))
         across = (grad_w - along * v / length) * (g / length)
         self.conv.weight_v.add_grad(across.astype(v.dtype))
-        # the gradient is a convolution with reversed taps and exchanged channels
+        # The gradient of x is a convolution with reversed taps and exchanged channels.
         taps = self._grouped(weight)[..., ::-1].transpose(0, 3, 1, 2)
         around = _padded(grad, self.groups, size, size - 1 - size // 2)
         dx = _correlate(around, taps, grad.shape[1])
@@ -372,7 +395,9 @@ class ConvPositionEmbedding(Module):
     ) -> LoadResult:
         if isinstance(state_dict, Mapping):
             named = {OTHER_NAMES.get(key, key): x for key, x in state_dict.items()}
-            if len(named) == len(state_dict):  # else the base says what is left over
+            # Two names of one parameter would be one entry here. The base, which is
+            # given the names as they are, reports the one too many.
+            if len(named) == len(state_dict):
                 state_dict = named
         return super().load_state_dict(state_dict, strict)
 
@@ -396,6 +421,8 @@ def _lengths(v: Array) -> Array:
 def _padded(x: Array, groups: int, taps: int, before: int) -> Array:
     """(B, L, E) -> (B, groups, L + taps - 1 and more, E / groups), zeros around."""
     batch, length, width = x.shape
+    # `_blocks` reads windows of _BLOCK taps from each start, also where the last block
+    # has fewer taps: hence _BLOCK - 1 rows more than the convolution needs.
     shape = (batch, groups, length + taps + _BLOCK - 2, width // groups)
     padded = np.zeros(shape, x.dtype)
     parts = x.reshape(batch, length, groups, width // groups).swapaxes(1, 2)
@@ -407,10 +434,12 @@ def _blocks(
     padded: Array, taps: int, length: int
 ) -> Iterator[tuple[int, int, slice, Array]]:
     """Yield (b, g, columns, windows of these taps), with (t, in) flattened."""
-    *outer, count, inputs = padded.shape
+    batch, groups, count, inputs = padded.shape
     shape = count - _BLOCK + 1, _BLOCK * inputs
-    for b, g in np.ndindex(*outer):
+    for b, g in np.ndindex(batch, groups):
         rows = padded[b, g]
+        # Row n of the windows is rows n to n + _BLOCK - 1, one behind the other: with
+        # the strides of `rows` it overlaps the next one in memory.
         windows = np.ascontiguousarray(as_strided(rows, shape, rows.strides))
         for first in range(0, taps, _BLOCK):
             end = min(first + _BLOCK, taps)

@@ -21,17 +21,26 @@ from relpos.nn._inputs import (
 from relpos.nn.basic import Dropout, Linear
 from relpos.nn.module import Module, Parameter, Seed
 
-__all__ = ["MultiheadGradients", "RelativeGlobalAttention"]
-__all__ += ["ShawAttention", "ShawGradients"]
+__all__ = [
+    "MultiheadGradients",
+    "RelativeGlobalAttention",
+    "ShawAttention",
+    "ShawGradients",
+]
+
+#: Arguments of a call that have batch axes, and how many axes they have after those.
+#: Attention broadcasts them, so a wrong batch shows only in the shape of its result.
+_AXES_AFTER_BATCH = {"attn_mask": 3, "key_lengths": 0, "query_offset": 0}
 
 
 def check_batch(query: Array, out: Array, keywords: dict[str, Any]) -> None:
     """Raise where an argument gave the result other batch axes than those of query."""
-    batch, found = query.shape[:1], out.shape[:-3]
-    if batch == found:
+    batch = query.shape[:1]
+    if out.shape[:-3] == batch:
         return
-    for name, others in {"attn_mask": 3, "key_lengths": 0, "query_offset": 0}.items():
-        axes = np.shape(keywords.get(name, 0))[: -others or None]
+    for name, others in _AXES_AFTER_BATCH.items():
+        shape = np.shape(keywords.get(name, 0))
+        axes = shape[: max(len(shape) - others, 0)]
         if axes not in ((), (1,), batch):
             raise ValueError(
                 f"{name}: got batch axes {axes}; expected {batch}, as those of query"
@@ -66,13 +75,15 @@ class AttentionLayer(Module):
 
     def _project(self, inputs: Any) -> list[Array]:
         layers = [getattr(self, name) for name in self._projections]
-        return [self._split(f(x)) for f, x in zip(layers, inputs, strict=True)]
+        pairs = zip(layers, inputs, strict=True)
+        return [self._split(layer(x)) for layer, x in pairs]
 
-    def _project_back(self, found: Any) -> list[Array]:
+    def _project_back(self, gradients: Any) -> list[Array]:
         """Return the gradients of the inputs, given those of attention."""
         layers = [getattr(self, name) for name in self._projections]
-        grads = found.query, found.key, found.value
-        return [f.backward(self._join(x)) for f, x in zip(layers, grads, strict=True)]
+        in_heads = gradients.query, gradients.key, gradients.value
+        pairs = zip(layers, in_heads, strict=True)
+        return [layer.backward(self._join(grad)) for layer, grad in pairs]
 
     def _attend(
         self,
@@ -82,8 +93,13 @@ class AttentionLayer(Module):
         **keywords: Any,
     ) -> tuple[Array, Any]:
         """Return the output for query, key and value in heads, and the context."""
-        own = {"dropout_p": dropout if self.training else 0.0, "rng": self._rng}
-        result = function(*heads, **own | keywords, return_context=True)
+        # keywords of a position win over what the layer says
+        dropout_keywords = {
+            "dropout_p": dropout if self.training else 0.0,
+            "rng": self._rng,
+        }
+        keywords = dropout_keywords | keywords
+        result = function(*heads, **keywords, return_context=True)
         check_batch(heads[0], result.out, keywords)
         last = getattr(self, self._output)
         return last(self._join(result.out)), result.context
@@ -161,7 +177,10 @@ class ShawAttention(AttentionLayer):
         One table per head instead of one for all.
     use_keys, use_values : bool, default True
         Whether a^K and a^V are there (Table 3 of the paper).
-    rng, dtype : as every layer
+    rng : int, numpy.random.Generator or None, optional
+        Source of random numbers, such as initial values and dropout.
+    dtype : {float32, float64}
+        Of the parameters and the results.
 
     Attributes
     ----------
@@ -197,19 +216,32 @@ class ShawAttention(AttentionLayer):
         rng: Seed = None,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        given = self._set_up(locals())
-        self.embed_dim, self.num_heads = given.embed_dim, given.num_heads
-        self.dropout: float = given.dropout
-        rows = 2 * given.max_relative_position + 1
-        heads, width = self.num_heads, self.embed_dim
+        settings = self._set_up(
+            rng,
+            dtype,
+            embed_dim=embed_dim,
+            num_heads=num_heads,
+            max_relative_position=max_relative_position,
+            dropout=dropout,
+            per_head=per_head,
+            use_keys=use_keys,
+            use_values=use_values,
+        )
+        heads: int = settings.num_heads
+        width: int = settings.embed_dim
+        self.embed_dim, self.num_heads = width, heads
+        self.dropout: float = settings.dropout
         self.q_proj, self.k_proj, self.v_proj, self.out_proj = (
             Linear(width, width, **self._options) for _ in range(4)
         )
-        shape = ((heads,) if per_head else ()) + (rows, width // heads)
-        self.rel_key, self.rel_value = (
-            _Table(self._start(xavier_uniform(self._rng, shape))) if use else None
-            for use in (use_keys, use_values)
-        )
+        shape: tuple[int, ...] = 2 * settings.max_relative_position + 1, width // heads
+        if per_head:
+            shape = heads, *shape
+        self.rel_key = self._table(shape) if use_keys else None
+        self.rel_value = self._table(shape) if use_values else None
+
+    def _table(self, shape: tuple[int, ...]) -> _Table:
+        return _Table(self._start(xavier_uniform(self._rng, shape)))
 
     @quiet
     def __call__(
@@ -261,17 +293,22 @@ class ShawAttention(AttentionLayer):
         )
         return self._remember(out, context, (key is not None, value is not None))
 
-    def _backward(self, grad: Array, context: Any, given: Any) -> Array | ShawGradients:
-        key_given, value_given = given
-        found = self._attend_back(grad, context)
-        for name in ("rel_key", "rel_value"):
-            if (table := getattr(self, name)) is not None:
-                table.weight.add_grad(getattr(found, name))
-        query, key, value = self._project_back(found)
+    def _backward(
+        self, grad: Array, context: Any, which_given: Any
+    ) -> Array | ShawGradients:
+        key_given, value_given = which_given
+        gradients = self._attend_back(grad, context)
+        if self.rel_key is not None:
+            self.rel_key.weight.add_grad(gradients.rel_key)
+        if self.rel_value is not None:
+            self.rel_value.weight.add_grad(gradients.rel_value)
+        query, key, value = self._project_back(gradients)
         if value_given:
             return ShawGradients(query, key, value)
-        key += value
-        return ShawGradients(query, key, None) if key_given else query + key
+        key += value  # one array served as both
+        if key_given:
+            return ShawGradients(query, key, None)
+        return query + key
 
 
 @twin(relative_global_attention, titles=("References",))
@@ -295,8 +332,11 @@ class RelativeGlobalAttention(AttentionLayer):
         Rows of `Er`, and longest sequence.
     dropout : float, default 0.1
         On the output.
-    rng, dtype : as every layer
+    rng : int, numpy.random.Generator or None, optional
+        Source of random numbers, such as initial values and dropout.
         `Er` starts standard normal.
+    dtype : {float32, float64}
+        Of the parameters and the results.
 
     Attributes
     ----------
@@ -336,9 +376,16 @@ class RelativeGlobalAttention(AttentionLayer):
         rng: Seed = None,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        given = self._set_up(locals())
-        self.d_model, self.num_heads = given.d_model, given.num_heads
-        self.max_len: int = given.max_len
+        settings = self._set_up(
+            rng,
+            dtype,
+            d_model=d_model,
+            num_heads=num_heads,
+            max_len=max_len,
+            dropout=dropout,
+        )
+        self.d_model, self.num_heads = settings.d_model, settings.num_heads
+        self.max_len: int = settings.max_len
         self.query, self.key, self.value = (
             Linear(self.d_model, self.d_model, **self._options) for _ in range(3)
         )
@@ -370,14 +417,16 @@ class RelativeGlobalAttention(AttentionLayer):
         """
         array = as_input("x", x, self.dtype, "batch", "seq", self.d_model)
         check_length(array.shape[1], self.max_len)
-        heads = self._project((array,) * 3)
-        found = self._attend(relative_global_attention, heads, rel_key=self.Er.data)
-        return self._remember(*found)
+        heads = self._project((array, array, array))
+        out, context = self._attend(
+            relative_global_attention, heads, rel_key=self.Er.data
+        )
+        return self._remember(out, context)
 
     def _backward(self, grad: Array, context: Any) -> Array:
-        found = self._attend_back(grad, context)
-        self.Er.add_grad(found.rel_key)
-        grad_x, *others = self._project_back(found)
-        for other in others:
-            grad_x += other
-        return grad_x
+        gradients = self._attend_back(grad, context)
+        self.Er.add_grad(gradients.rel_key)
+        query, key, value = self._project_back(gradients)
+        query += key  # the gradient of x, which is all three
+        query += value
+        return query

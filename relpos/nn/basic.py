@@ -25,15 +25,24 @@ from relpos._undo import keep
 from relpos.nn._inputs import RANDOM, as_input, as_probability, as_size, product
 from relpos.nn.module import Module, Parameter, Seed, check_alone
 
-__all__ = ["GELU", "Dropout", "Embedding", "FeedForward"]
-__all__ += ["LayerNorm", "Linear", "ReLU", "Residual", "Sequential"]
+__all__ = [
+    "GELU",
+    "Dropout",
+    "Embedding",
+    "FeedForward",
+    "LayerNorm",
+    "Linear",
+    "ReLU",
+    "Residual",
+    "Sequential",
+]
 
 
 class Plain(Module):
     """Base of the layers that map one array."""
 
     def __init__(self, *, rng: Seed = None, dtype: DTypeLike = np.float32) -> None:
-        self._set_up(locals())
+        self._set_up(rng, dtype)
 
     @quiet
     def __call__(self, x: ArrayLike) -> Array:
@@ -63,8 +72,8 @@ class Plain(Module):
 
 def _nothing(grad: Array) -> Array:
     """Return a gradient times 0, which is 0 even if it is infinite."""
-    found: Array = np.copysign(grad.dtype.type(0), grad, out=np.empty_like(grad))
-    return found
+    zeros: Array = np.copysign(grad.dtype.type(0), grad, out=np.empty_like(grad))
+    return zeros
 
 
 # ---- products and normalisation -----------------------------------------------------
@@ -82,10 +91,10 @@ _RUN = 64
 def sum_rows(x: Array) -> Array:
     """Sum over all axes but the last, in float64 but for runs of few rows."""
     rows = _rows(x)
-    whole = len(rows) // _RUN * _RUN
-    runs = rows[:whole].reshape(-1, _RUN, rows.shape[1]).sum(axis=1)
+    in_runs = len(rows) // _RUN * _RUN
+    runs = rows[:in_runs].reshape(-1, _RUN, rows.shape[1]).sum(axis=1)
     total: Array = runs.sum(axis=0, dtype=np.float64)
-    total += rows[whole:].sum(axis=0, dtype=np.float64)
+    total += rows[in_runs:].sum(axis=0, dtype=np.float64)
     return total.astype(x.dtype)
 
 
@@ -97,6 +106,7 @@ def _mean_product(x: Array, y: Array) -> Array:
 
 
 def affine(x: Array, weight: Array, bias: Array | None) -> Array:
+    """Return x W^T + b."""
     y = product(_rows(x), weight.T)
     if bias is not None:
         y += bias
@@ -108,11 +118,12 @@ def affine_gradients(
 ) -> tuple[Array, Array, Array]:
     """Return the gradients of x, the weight and the bias of `affine`.
 
-    A row of a zero gradient, as a hidden token has, adds nothing to the weight's. The
-    product takes 0 * nan for nan: only where that shows in the sum are rows selected.
+    A row of a zero gradient, as a hidden token has, adds nothing to the weight's.
     """
     rows, inputs = _rows(grad), _rows(x)
     grad_weight = product(rows.T, inputs)
+    # A product makes nan of 0 * nan. Selecting the rows costs a copy of the inputs, so
+    # that is done only if it shows in the sum.
     if not np.isfinite(grad_weight).all():
         live = np.where(rows.any(-1, keepdims=True), inputs, 0)
         grad_weight = product(rows.T, live)
@@ -133,8 +144,11 @@ class Linear(Plain):
         Lengths of the last axis of x and of y.
     bias : bool, default True
         Whether b is there.
-    rng, dtype : as every layer
+    rng : int, numpy.random.Generator or None, optional
+        Source of random numbers, such as initial values and dropout.
         Initial values are uniform within 1 / sqrt(in_features).
+    dtype : {float32, float64}
+        Of the parameters and the results.
 
     Attributes
     ----------
@@ -166,10 +180,12 @@ class Linear(Plain):
         rng: Seed = None,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        given = self._set_up(locals())
-        shape = given.out_features, given.in_features
+        settings = self._set_up(
+            rng, dtype, in_features=in_features, out_features=out_features, bias=bias
+        )
+        shape = settings.out_features, settings.in_features
         check_bytes("in_features", shape, RANDOM)
-        bound = 1 / math.sqrt(given.in_features)
+        bound = 1 / math.sqrt(settings.in_features)
         self.weight = self._start(self._rng.uniform(-bound, bound, shape))
         self.bias: Parameter | None = None
         if bias:
@@ -204,7 +220,10 @@ class LayerNorm(Plain):
         Length of the last axis.
     eps : float, default 1e-5
         Added to the variance, at least 0.
-    rng, dtype : as every layer
+    rng : int, numpy.random.Generator or None, optional
+        Source of random numbers, such as initial values and dropout.
+    dtype : {float32, float64}
+        Of the parameters and the results.
 
     Attributes
     ----------
@@ -231,10 +250,10 @@ class LayerNorm(Plain):
         rng: Seed = None,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        given = self._set_up(locals())
-        self.eps: float = given.eps
-        self.weight = Parameter(np.ones(given.normalized_shape, self.dtype))
-        self.bias = Parameter(np.zeros(given.normalized_shape, self.dtype))
+        settings = self._set_up(rng, dtype, normalized_shape=normalized_shape, eps=eps)
+        self.eps: float = settings.eps
+        self.weight = Parameter(np.ones(settings.normalized_shape, self.dtype))
+        self.bias = Parameter(np.zeros(settings.normalized_shape, self.dtype))
 
     def _shape(self) -> tuple[int | str, ...]:
         return "...", self.weight.data.size
@@ -250,8 +269,10 @@ class LayerNorm(Plain):
 
     def _backward(self, grad: Array, normed: Any, deviation: Any) -> Array:
         if not ((deviation > 0) & (deviation < np.inf)).all():
-            live = grad.any(-1, keepdims=True)  # to select by: 0 * nan would be nan
-            normed, deviation = np.where(live, normed, 0), np.where(live, deviation, 1)
+            # Rows without a gradient are hidden tokens: of them 0 * nan would be nan.
+            live = grad.any(-1, keepdims=True)
+            normed = np.where(live, normed, 0)
+            deviation = np.where(live, deviation, 1)
         self.weight.add_grad(sum_rows(grad * normed))
         self.bias.add_grad(sum_rows(grad))
         result: Array = grad * self.weight.data
@@ -276,7 +297,10 @@ class ReLU(Plain):
 
     Parameters
     ----------
-    rng, dtype : as every layer
+    rng : int, numpy.random.Generator or None, optional
+        Source of random numbers, such as initial values and dropout.
+    dtype : {float32, float64}
+        Of the parameters and the results.
 
     Examples
     --------
@@ -306,7 +330,10 @@ class GELU(Plain):
 
     Parameters
     ----------
-    rng, dtype : as every layer
+    rng : int, numpy.random.Generator or None, optional
+        Source of random numbers, such as initial values and dropout.
+    dtype : {float32, float64}
+        Of the parameters and the results.
 
     Notes
     -----
@@ -325,6 +352,9 @@ class GELU(Plain):
     >>> nn.GELU(dtype=np.float64)(np.array([-1.0, 0.0, 1.0])).round(3)
     array([-0.159,  0.   ,  0.841])
     """
+
+    # Both formulas in place, one operation a line: x may be the largest array of a
+    # model, and each temporary array would cost as much again.
 
     def _map(self, x: Array) -> tuple[Any, ...]:
         inner = np.multiply(x, x, out=np.empty_like(x))
@@ -369,7 +399,10 @@ class Dropout(Plain):
     ----------
     p : float, default 0.5
         Probability in [0, 1) that an entry becomes 0; the others grow by 1 / (1 - p).
-    rng, dtype : as every layer
+    rng : int, numpy.random.Generator or None, optional
+        Source of random numbers, such as initial values and dropout.
+    dtype : {float32, float64}
+        Of the parameters and the results.
 
     References
     ----------
@@ -390,12 +423,13 @@ class Dropout(Plain):
     def __init__(
         self, p: float = 0.5, *, rng: Seed = None, dtype: DTypeLike = np.float32
     ) -> None:
-        self.p: float = self._set_up(locals()).p
+        settings = self._set_up(rng, dtype, p=p)
+        self.p: float = settings.p
 
     def _map(self, x: Array) -> tuple[Any, ...]:
         if not self.training or not self.p:
             return x.copy(), None
-        keep(self._rng)
+        keep(self._rng)  # a call that raises later has drawn nothing
         kept = self._rng.random(x.shape) >= self.p
         factor = kept * self.dtype.type(1 / (1 - self.p))
         return x * factor, factor
@@ -403,6 +437,7 @@ class Dropout(Plain):
     def _backward(self, grad: Array, factor: Any) -> Any:
         if factor is None:
             return grad
+        # Where x was dropped the gradient is 0, also if that of y is inf or nan.
         return np.multiply(grad, factor, out=_nothing(grad), where=factor != 0)
 
 
@@ -417,8 +452,11 @@ class Embedding(Module):
     ----------
     num_embeddings, embedding_dim : int
         Rows of the weight, and the length of each.
-    rng, dtype : as every layer
+    rng : int, numpy.random.Generator or None, optional
+        Source of random numbers, such as initial values and dropout.
         Initial values are standard normal.
+    dtype : {float32, float64}
+        Of the parameters and the results.
 
     Attributes
     ----------
@@ -443,8 +481,10 @@ class Embedding(Module):
         rng: Seed = None,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        given = self._set_up(locals())
-        shape = given.num_embeddings, given.embedding_dim
+        settings = self._set_up(
+            rng, dtype, num_embeddings=num_embeddings, embedding_dim=embedding_dim
+        )
+        shape = settings.num_embeddings, settings.embedding_dim
         check_bytes("embedding_dim", shape, RANDOM)
         self.weight = self._start(self._rng.standard_normal(shape))
 
@@ -499,7 +539,10 @@ class FeedForward(Plain):
         On what is between.
     activation : {"relu", "gelu"}
         The f: `ReLU` or `GELU`.
-    rng, dtype : as every layer
+    rng : int, numpy.random.Generator or None, optional
+        Source of random numbers, such as initial values and dropout.
+    dtype : {float32, float64}
+        Of the parameters and the results.
 
     Attributes
     ----------
@@ -536,7 +579,14 @@ class FeedForward(Plain):
         if dim_feedforward is None:
             dim_feedforward = 4 * as_size("d_model", d_model)
         as_choice("activation", activation, _ACTIVATIONS)
-        self._set_up(locals(), activation=activation)
+        self._set_up(
+            rng,
+            dtype,
+            d_model=d_model,
+            dim_feedforward=dim_feedforward,
+            dropout=dropout,
+            checked={"activation": activation},
+        )
         self.linear1 = Linear(d_model, dim_feedforward, **self._options)
         self.activation = _ACTIVATIONS[activation](**self._options)
         self.dropout = Dropout(dropout, **self._options)
@@ -564,7 +614,8 @@ def _call(layer: Any, x: Any, keywords: dict[str, Any]) -> Any:
     """Call a layer, with those of the keywords that it takes."""
     if keywords.get("cache") is not None and "cache" not in layer.takes:
         check_alone(layer)
-    return layer(x, **{n: k for n, k in keywords.items() if n in layer.takes})
+    taken = {name: keywords[name] for name in keywords if name in layer.takes}
+    return layer(x, **taken)
 
 
 def _dtype_of(*layers: Module) -> np.dtype[Any]:
@@ -743,8 +794,9 @@ class Residual(Module):
         """
         check_keywords("Residual", keywords, self.takes)
         array = as_input("x", x, self.dtype, "...")
-        before = self.norm and self.pre_norm
-        normed = _call(self.norm, array, {}) if before else array
+        normed = array
+        if self.norm and self.pre_norm:
+            normed = _call(self.norm, array, {})
         branch = self.dropout(_call(self.layer, normed, keywords))
         if branch.shape != array.shape[array.ndim - branch.ndim :]:
             raise ValueError(
@@ -759,13 +811,18 @@ class Residual(Module):
     def _backward(self, grad: Array, ndim: Any) -> Any:
         if self.norm and not self.pre_norm:
             grad = self.norm.backward(grad)
-        first = tuple(range(grad.ndim - ndim))  # along which the branch was repeated
-        added = grad.sum(axis=first) if first else grad
-        found = self.layer.backward(self.dropout.backward(added))
-        if found is None:  # the layer reads only the shape of x
+        # The branch may lack the first axes of x, and was added to each item of them.
+        first_axes = tuple(range(grad.ndim - ndim))
+        grad_branch = grad.sum(axis=first_axes) if first_axes else grad
+        gradients = self.layer.backward(self.dropout.backward(grad_branch))
+        if gradients is None:  # the layer reads only the shape of x
             return grad
-        branch = found[0] if isinstance(found, tuple) else found
+        # A layer that was given several inputs returns a named tuple, x's first.
+        has_several = isinstance(gradients, tuple)
+        grad_normed = gradients[0] if has_several else gradients
         if self.norm and self.pre_norm:
-            branch = self.norm.backward(branch)
-        total = grad + branch
-        return type(found)(total, *found[1:]) if isinstance(found, tuple) else total
+            grad_normed = self.norm.backward(grad_normed)
+        grad_x = grad + grad_normed
+        if has_several:
+            return type(gradients)(grad_x, *gradients[1:])
+        return grad_x

@@ -6,7 +6,7 @@ import copy
 import functools
 from collections.abc import Callable, Iterable
 from inspect import Parameter, signature
-from typing import Any, ClassVar, ParamSpec, Self, TypeAlias, TypeVar, cast
+from typing import Any, ClassVar, NamedTuple, ParamSpec, Self, TypeVar, cast
 
 import numpy as np
 
@@ -22,8 +22,12 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-#: The batch, and how much a layer was given before its last call and after it.
-Span: TypeAlias = tuple[tuple[int, ...], Any, Any]
+class Span(NamedTuple):
+    """The batch, and how much a layer was given before its last call and after it."""
+
+    batch: tuple[int, ...]
+    start: Any
+    end: Any
 
 
 class Kept:
@@ -56,9 +60,11 @@ class Kept:
                 "each use (they may share Parameters), and a call for each step"
             )
         if not used:
-            ends = [self._span(other)[2] for other in self._layers()]
+            # The first layer of a call. An interrupted call may have left some layers
+            # ahead of others, so all go on from the shortest.
+            ends = [self._span(other).end for other in self._layers()]
             put(self, "_before", functools.reduce(np.minimum, ends) if ends else 0)
-        end = self._span(layer)[2] if layer in self._layers() else 0
+        end = self._span(layer).end if layer in self._layers() else 0
         if _any(end > self._before):
             raise ValueError(
                 f"{self._name}: got one in which a {type(layer).__name__} has "
@@ -70,16 +76,18 @@ class Kept:
 
     def _check_start(self, layer: Any) -> None:
         """Raise where a layer has begun and others have more or less than it."""
-        batch, start, end = self._span(layer)
-        if _any(start):
+        span = self._span(layer)
+        if _any(span.start):
             return
         for other in self._layers():
-            sizes, begun, given = self._span(other)
-            as_much = batch == sizes and not _any(begun) and not _any(given != end)
-            if _any(given) and not as_much:
+            batch, start, end = self._span(other)
+            is_in_step = (
+                batch == span.batch and not _any(start) and not _any(end != span.end)
+            )
+            if _any(end) and not is_in_step:
                 raise ValueError(
                     f"{self._name}: got one in which a {type(other).__name__} has "
-                    f"{_plain(given)} {self._unit}, for a {type(layer).__name__} "
+                    f"{_plain(end)} {self._unit}, for a {type(layer).__name__} "
                     "that has none in it; expected that of this very model (a copy of "
                     f"a model is another one), or a new nn.{type(self).__name__}"
                 )
@@ -99,17 +107,19 @@ def opened(function: Callable[P, R]) -> Callable[P, R]:
 
     The models and layers in it take part in the outermost call that is given it.
     """
-    inputs = [*signature(function).parameters.values()][1:]
-    takes = [x.name for x in inputs if x.kind is Parameter.POSITIONAL_OR_KEYWORD]
-    if len(takes) == len(inputs) == 1 and takes[0] not in ("cache", "memory"):
-        return function  # most layers: they take tokens and nothing else
+    _, *parameters = signature(function).parameters.values()  # the first is self
+    if len(parameters) == 1:
+        (only,) = parameters
+        takes_one = only.kind is Parameter.POSITIONAL_OR_KEYWORD
+        if takes_one and only.name not in ("cache", "memory"):
+            return function  # most layers take tokens and nothing else
 
     @functools.wraps(function)
     def call(*args: P.args, **keywords: P.kwargs) -> R:
         for value in (*args, *keywords.values()):
             if isinstance(value, Kept) and value._used is None:
                 put(value, "_used", frozenset())
-                result = call(*args, **keywords)  # which looks for the next one
+                result = call(*args, **keywords)  # opens the next one, if there is one
                 put(value, "_used", None)
                 return result
         return function(*args, **keywords)
@@ -152,13 +162,13 @@ def update_memory(memory: ArrayLike | None, hidden: ArrayLike, mem_len: int) -> 
     >>> nn.update_memory(memory, segments[1], mem_len=6).ravel()
     array([2., 3., 4., 5., 6., 7.])
     """
-    now = as_floating("hidden", hidden)
-    check_shape("hidden", now, ("L", "B", "d_model"))
-    keep = as_int("mem_len", mem_len, 0)
-    before = now[:0] if memory is None else as_floating("memory", memory)
-    check_shape("memory", before, ("M", *now.shape[1:]))
-    both = np.concatenate([before, now])
-    return both[max(len(both) - keep, 0) :].copy()
+    segment = as_floating("hidden", hidden)
+    check_shape("hidden", segment, ("L", "B", "d_model"))
+    length = as_int("mem_len", mem_len, 0)
+    before = segment[:0] if memory is None else as_floating("memory", memory)
+    check_shape("memory", before, ("M", *segment.shape[1:]))
+    both = np.concatenate([before, segment])
+    return both[max(len(both) - length, 0) :].copy()
 
 
 @twin(update_memory, titles=("References",))
@@ -233,7 +243,7 @@ class Memory(Kept):
 
     def _span(self, layer: Any) -> Span:
         updates = self._updates[layer]
-        return (), updates - 1, updates
+        return Span((), updates - 1, updates)
 
     def update(self, layer: Any, x: Array) -> None:
         """Let a layer remember its input, after what it remembers.
@@ -258,6 +268,7 @@ class Memory(Kept):
         after = update_memory(first, x.swapaxes(0, 1), length).swapaxes(0, 1)
         after.flags.writeable = False
         updates = self._updates.get(layer, 0) + 1
+        # New dicts, since `put` restores an attribute and not what is in it.
         put(self, "_hidden", {**self._hidden, layer: after})
         put(self, "_updates", {**self._updates, layer: updates})
 
@@ -340,7 +351,7 @@ class KVCaches(Kept):
 
     def _span(self, layer: Any) -> Span:
         cache = self._caches[layer]
-        return cache._batch(), cache._start, cache.lengths
+        return Span(cache._batch(), cache._start, cache.lengths)
 
     def _so_far(self) -> int | Array:
         """Tokens before the call that is going on, also after its first attention."""
@@ -377,7 +388,8 @@ class KVCaches(Kept):
         ValueError
             `length` is negative or more than there are.
         """
-        for cache in [*self._caches.values()] or [KVCache()]:  # one checks it, too
+        # Without attentions a new cache checks the argument.
+        for cache in list(self._caches.values()) or [KVCache()]:
             cache.crop(length)
 
     @whole
@@ -394,15 +406,15 @@ class KVCaches(Kept):
         IndexError
             There is no such item.
         """
-        for cache in [*self._caches.values()] or [KVCache()]:
+        for cache in list(self._caches.values()) or [KVCache()]:
             cache.reorder(items)
 
 
-def check_kept(name: str, batch: int, kind: str, had: tuple[int, ...]) -> None:
+def check_kept(name: str, batch: int, kind: str, expected: tuple[int, ...]) -> None:
     """Raise where tokens have another batch than what is kept; () fits every one."""
-    if had not in ((), (batch,)):
+    if expected not in ((), (batch,)):
         raise ValueError(
-            f"{name}: got a batch of {batch}; expected {had[0]}, as in the {kind}"
+            f"{name}: got a batch of {batch}; expected {expected[0]}, as in the {kind}"
         )
 
 
@@ -416,10 +428,12 @@ def as_kept(
                 f"{name}: got {kind_of(value)}; expected a nn.{kind.__name__}, or None"
             )
     kept = memory if cache is None else cache
+    if kept is None:
+        return None
     if cache is not None:
         others["memory"] = memory
     for name, value in others.items():
-        if kept is not None and value is not None:
+        if value is not None:
             raise ValueError(
                 f"{name}: got it with a {type(kept).__name__}, which says what comes "
                 "before the tokens; expected None"

@@ -20,12 +20,26 @@ except ImportError:  # it is an extra
 
 __all__ = ["load_file"]
 
-codecs.lookup("cp437")  # of the names in .npz files: the codec is a module of its own
+# zipfile decodes the names in .npz files by this codec. Its module is imported here, so
+# that no import happens in the middle of a call.
+codecs.lookup("cp437")
 
-# safetensors' names of number types; BF16 is read as the upper half of a float32
-_DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
-_DTYPES |= {"I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1"}
-_DTYPES |= {"U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1", "BOOL": "?"}
+#: safetensors' names of number types, and NumPy's. BF16 is the upper half of a float32.
+_DTYPES = {
+    "F64": "<f8",
+    "F32": "<f4",
+    "F16": "<f2",
+    "BF16": "<u2",
+    "I64": "<i8",
+    "I32": "<i4",
+    "I16": "<i2",
+    "I8": "i1",
+    "U64": "<u8",
+    "U32": "<u4",
+    "U16": "<u2",
+    "U8": "u1",
+    "BOOL": "?",
+}
 
 
 def load_file(path: str | os.PathLike[str], *, prefix: str = "") -> dict[str, Array]:
@@ -75,22 +89,24 @@ def load_file(path: str | os.PathLike[str], *, prefix: str = "") -> dict[str, Ar
         raise TypeError(f"path: got {kind_of(path)}; expected a str or a path")
     if not isinstance(prefix, str):
         raise TypeError(f"prefix: got {kind_of(prefix)}; expected a str")
-    where = Path(path)
+    file = Path(path)
     readers = {".npz": _read_npz, ".safetensors": _read_safetensors}
-    if where.suffix not in readers:
+    if file.suffix not in readers:
         raise ValueError(
-            f"path: {where.name!r} is not .npz nor .safetensors (files of torch.save"
+            f"path: {file.name!r} is not .npz nor .safetensors (files of torch.save"
             " are pickles, which can run any code: save the weights with numpy.savez or"
             " safetensors instead)"
         )
-    arrays = readers[where.suffix](where)
-    found = {
-        n.removeprefix(prefix): x for n, x in arrays.items() if n.startswith(prefix)
+    arrays = readers[file.suffix](file)
+    state = {
+        name.removeprefix(prefix): array
+        for name, array in arrays.items()
+        if name.startswith(prefix)
     }
-    if prefix and not found:
+    if prefix and not state:
         some = ", ".join(sorted(arrays)[:5])
         raise ValueError(f"prefix: no name starts with {prefix!r}; there are {some}")
-    return found
+    return state
 
 
 def _read_npz(path: Path) -> dict[str, Array]:
@@ -120,10 +136,14 @@ def _read_npy(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Array:
         raise ValueError(f"it holds {info.filename!r}, which is no array")
     with archive.open(info) as member:
         version = np.lib.format.read_magic(member)
-        readers = {(1, 0): np.lib.format.read_array_header_1_0}
-        read_header = readers.get(version, np.lib.format.read_array_header_2_0)
-        shape, _, dtype = read_header(member)
-        size, left = math.prod(shape) * dtype.itemsize, info.file_size - member.tell()
+        if version == (1, 0):
+            shape, _, dtype = np.lib.format.read_array_header_1_0(member)
+        else:
+            shape, _, dtype = np.lib.format.read_array_header_2_0(member)
+        # A header of a broken file may ask for any size, which NumPy would allocate. Of
+        # objects the size is not known; `read_array` refuses them.
+        size = math.prod(shape) * dtype.itemsize
+        left = info.file_size - member.tell()
         if size > left and not dtype.hasobject:
             raise ValueError(
                 f"{info.filename!r} has {left} bytes for an array of {size}"
@@ -134,8 +154,8 @@ def _read_npy(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Array:
 
 
 def _unreadable(path: Path, error: Exception) -> ValueError:
-    why = str(error) or type(error).__name__
-    return ValueError(f"path: {path.name!r} cannot be read: {why}")
+    reason = str(error) or type(error).__name__
+    return ValueError(f"path: {path.name!r} cannot be read: {reason}")
 
 
 def _read_safetensors(path: Path) -> dict[str, Array]:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import functools
-import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from inspect import cleandoc
 from textwrap import indent
-from types import FunctionType, SimpleNamespace
-from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
+from types import FunctionType, MappingProxyType, SimpleNamespace
+from typing import Any, NamedTuple, Self, TypeAlias, TypedDict, TypeVar
 
 import numpy as np
 
 from relpos._checks import (
     Array,
     ArrayLike,
+    DTypeLike,
     as_array,
     as_flag,
     as_float_dtype,
@@ -112,16 +111,25 @@ class Parameter:
             `grad` is of another shape.
         """
         grad = as_floating("grad", grad)
-        own = self.data.shape
-        check_shape("grad", grad, grad.shape == own, f"that of the parameter, {own}")
+        shape = self.data.shape
+        expected = f"that of the parameter, {shape}"
+        check_shape("grad", grad, grad.shape == shape, expected)
         if self.grad is None:
             put(self, "grad", np.array(grad, self.data.dtype))
         else:
-            total = np.empty_like(self.grad)  # the sum so far stays if the call raises
+            # A new array, not +=: if the call around raises, `put` restores the old.
+            total = np.empty_like(self.grad)
             put(self, "grad", np.add(self.grad, grad, out=total, casting="same_kind"))
 
     def __repr__(self) -> str:
         return f"Parameter(shape={self.data.shape}, dtype={self.data.dtype})"
+
+
+class LayerOptions(TypedDict):
+    """Keywords that every layer takes."""
+
+    rng: Seed
+    dtype: np.dtype[Any]
 
 
 class LoadResult(NamedTuple):
@@ -147,6 +155,11 @@ class LoadResult(NamedTuple):
 
 
 # ---- calls that are going on ---------------------------------------------------------
+#
+# A layer remembers its last call only. If a model uses a layer twice before `backward`,
+# the first use has no gradient any more, and that of the last one would be wrong. So
+# each call sets a new `_mark` in its layer, and the call around notes (layer, mark).
+# `backward` compares them: a layer whose mark has changed since was called again.
 
 
 class _Frame(NamedTuple):
@@ -162,12 +175,16 @@ class _Frame(NamedTuple):
     number: int
 
     def add(self, layer: Module) -> None:
-        if self.goes_back:  # it is called again, for the gradient that is computed next
+        if self.goes_back:
+            # A backward calls a layer again for the gradient that it computes next:
+            # this call replaces those that the forward made of it.
             self.calls[:] = [call for call in self.calls if call[0] is not layer]
         self.calls.append((layer, layer._mark))
 
 
 class _Thread(threading.local):
+    """The innermost call or backward that is going on in a thread."""
+
     frame: _Frame | None = None
 
 
@@ -186,7 +203,9 @@ def _marked(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(self: Module, *args: Any, **keywords: Any) -> Any:
         put(self, "_mark", object())
-        if self._went_back or not self.training:  # the call before is freed, for good
+        if self._went_back or not self.training:
+            # What the call before has kept is freed before this one allocates. It is
+            # not `put`: no later error brings it back, as the class promises.
             vars(self).update(_last_call=None, _went_back=False)
         around = _frame_now()
         _here.frame = _Frame(self, [], False, call_number())
@@ -235,13 +254,6 @@ def _check_mark(frame: _Frame, layer: Module) -> None:
 
 
 # ---- layers --------------------------------------------------------------------------
-
-#: Entries that are the same in the docstrings of all layers, and their one line there.
-_ENTRIES = r"""rng : int, numpy.random.Generator or None, optional
-    Source of random numbers, such as initial values and dropout.\1
-dtype : {float32, float64}
-    Of the parameters and the results."""
-_FOR_ALL = re.compile(r"^rng, dtype : as every layer((?:\n .*)*)", re.MULTILINE)
 
 
 class Module:
@@ -321,41 +333,44 @@ class Module:
     def __init_subclass__(cls, **keywords: Any) -> None:
         """Let a layer's calls change all that they change, or nothing."""
         super().__init_subclass__(**keywords)
-        text = cleandoc(cls.__doc__ or "")
-        if _FOR_ALL.search(text):
-            cls.__doc__ = _FOR_ALL.sub(_ENTRIES, text)
+        # Only what the class itself defines: an inherited method is wrapped already.
         for name in ("__init__", "__call__", "backward"):
             function = vars(cls).get(name)
-            if isinstance(function, FunctionType):
-                if name == "__call__":
-                    function = _marked(opened(function))
-                elif name == "backward":
-                    function = _checked(function)
-                setattr(cls, name, whole(function))
+            if not isinstance(function, FunctionType):
+                continue
+            if name == "__call__":
+                function = _marked(opened(function))
+            elif name == "backward":
+                function = _checked(function)
+            # The outermost, so that an error undoes what the other wrappers put, too.
+            setattr(cls, name, whole(function))
 
     def __repr__(self) -> str:
-        if self._settings is None:
-            parts = [f"{name}: {child!r}" for name, child in _parts(self, Module)]
-            lines = indent("\n".join(parts) + "\n" * bool(parts), "  ")
-            return f"{type(self).__name__}(\n{lines})"
-        text = [f"{name}={value!r}" for name, value in self._settings.items()]
-        return f"{type(self).__name__}({', '.join([*text, f'dtype={self.dtype}'])})"
+        if self._settings is None:  # a model, which is shown by its parts
+            parts = [f"{name}: {child!r}\n" for name, child in _parts(self, Module)]
+            return f"{type(self).__name__}(\n{indent(''.join(parts), '  ')})"
+        arguments = [f"{name}={value!r}" for name, value in self._settings.items()]
+        arguments.append(f"dtype={self.dtype}")
+        return f"{type(self).__name__}({', '.join(arguments)})"
 
     def __setattr__(self, name: str, value: object) -> None:
-        now = vars(self).get(name)
+        before = vars(self).get(name)
         for kind in (Parameter, Module):
-            if isinstance(now, kind) and not isinstance(value, kind | None):
-                hint = f"write into {name}.data[...], or call load_state_dict"
+            if isinstance(before, kind) and not isinstance(value, kind | None):
+                hint = ""
+                if kind is Parameter:
+                    hint = (
+                        f" (for new values write into {name}.data[...], or call "
+                        "load_state_dict)"
+                    )
                 raise TypeError(
                     f"{name}: got {kind_of(value)}, which would drop a {kind.__name__} "
-                    f"of {type(self).__name__}; expected another one, or None"
-                    + (f" (for new values {hint})" if kind is Parameter else "")
+                    f"of {type(self).__name__}; expected another one, or None{hint}"
                 )
-        both = [x.data.dtype for x in (now, value) if isinstance(x, Parameter)]
-        if self._settings is not None and len({*both}) > 1:
-            raise TypeError(
-                f"{name}: got dtype {both[1]}; expected {both[0]}, as so far"
-            )
+        # A layer computes in one dtype. A model, which has no settings, need not.
+        is_layer = self._settings is not None
+        if is_layer and isinstance(before, Parameter) and isinstance(value, Parameter):
+            _check_same_dtype(name, before, value)
         super().__setattr__(name, value)
 
     # ---- what a layer is made of ----------------------------------------------------
@@ -471,26 +486,30 @@ class Module:
                 f"state_dict: got {kind_of(state_dict)}; expected a mapping of names "
                 "to arrays (nn.load_file reads one from a file)"
             )
-        wanted = dict(_entries(self))
-        found, missing, unexpected = compare_states(
-            type(self).__name__, wanted, state_dict, as_flag("strict", strict)
+        matched, missing, unexpected = compare_states(
+            type(self).__name__,
+            dict(_entries(self)),
+            state_dict,
+            as_flag("strict", strict),
         )
-        for name, parameter, _ in found:
+        for name, parameter, _ in matched:
             if not parameter.data.flags.writeable:
                 raise ValueError(
                     f"state_dict: {name} of the layer is read-only; expected an array "
                     "that may be changed (pass a copy to Parameter)"
                 )
-        own = [parameter.data for _, parameter, _ in found]
-        arrays = [  # which may be parts of the layer
-            np.array(x) if any(np.may_share_memory(x, data) for data in own) else x
-            for _, _, x in found
-        ]
-        for data, array in zip(own, arrays, strict=True):
-            data[...] = array
+        targets = [parameter.data for _, parameter, _ in matched]
+        values = [array for _, _, array in matched]
+        # A value may be a view of another parameter, which the loop below overwrites.
+        for index, value in enumerate(values):
+            if any(np.may_share_memory(value, target) for target in targets):
+                values[index] = np.array(value)
+        for target, value in zip(targets, values, strict=True):
+            target[...] = value
         return LoadResult(missing, unexpected)
 
     def _computed(self) -> dict[str, Array]:
+        """Return entries of `state_dict` that are computed: PyTorch's buffers."""
         return {}
 
     # ---- gradients ------------------------------------------------------------------
@@ -538,17 +557,32 @@ class Module:
 
     # ---- for the layers -------------------------------------------------------------
 
-    def _set_up(self, given: Mapping[str, Any], /, **checked: Any) -> SimpleNamespace:
-        """Keep dtype, generator and settings, by `as_settings`; return the settings."""
-        settings = as_settings(given, **checked)
-        self.dtype = as_float_dtype(given["dtype"])
-        self._rng = as_generator(given["rng"])
+    def _set_up(
+        self,
+        rng: Seed,
+        dtype: DTypeLike,
+        /,
+        *,
+        checked: Mapping[str, Any] = MappingProxyType({}),
+        **arguments: Any,
+    ) -> SimpleNamespace:
+        """Keep dtype, generator and settings; return the settings.
+
+        arguments: those of the constructor, which `as_settings` checks by their names.
+        checked: further ones, which the constructor has checked itself. The repr has
+        all of them in this order.
+        """
+        settings = as_settings(arguments)
+        vars(settings).update(checked)
+        self.dtype = as_float_dtype(dtype)
+        self._rng = as_generator(rng)
         keep(self._rng)  # initial values come from it next
         self._settings = vars(settings)
         return settings
 
     @property
-    def _options(self) -> dict[str, Any]:
+    def _options(self) -> LayerOptions:
+        """Return the keywords with which a layer makes the layers in it."""
         return {"rng": self._rng, "dtype": self.dtype}
 
     def _start(self, values: Array) -> Parameter:
@@ -572,10 +606,16 @@ class Module:
             )
         shape, saved = self._last_call
         grad = as_floating("grad_out", grad_out)
-        wanted = f"{shape}, that of the layer's last output"
-        check_shape("grad_out", grad, grad.shape == shape, wanted)
+        expected = f"{shape}, that of the layer's last output"
+        check_shape("grad_out", grad, grad.shape == shape, expected)
         put(self, "_went_back", True)
         return grad.astype(self.dtype, copy=False), *saved
+
+
+def _check_same_dtype(name: str, before: Parameter, after: Parameter) -> None:
+    expected, got = before.data.dtype, after.data.dtype
+    if got != expected:
+        raise TypeError(f"{name}: got dtype {got}; expected {expected}, as so far")
 
 
 def _members(name: str, value: object) -> Iterator[tuple[str, Parameter | Module]]:
@@ -613,8 +653,9 @@ def _entries(
     """Yield the entries of `state_dict`, in PyTorch's order: a module's own first."""
     for name, parameter in _parts(module, Parameter):
         yield prefix + name, parameter
-    for name, array in module._computed().items() if computed else ():
-        yield prefix + name, array
+    if computed:
+        for name, array in module._computed().items():
+            yield prefix + name, array
     for name, child in _parts(module, Module):
         first = module._prefixes.get(name, f"{name}.")
         yield from _entries(child, prefix + first, computed)
@@ -633,50 +674,65 @@ def _as_values(name: str, value: Any) -> Array:
     return array
 
 
+class Match(NamedTuple):
+    """Parameter of a layer, and its value in a state; not yet copied or cast."""
+
+    name: str
+    parameter: Parameter
+    value: Array
+
+
 def compare_states(
     layer: str,
-    wanted: dict[str, Parameter | Array],
-    given: Mapping[str, Any],
+    entries: dict[str, Parameter | Array],
+    state: Mapping[str, Any],
     strict: bool,
-) -> tuple[list[tuple[str, Parameter, Array]], list[str], list[str]]:
+) -> tuple[list[Match], list[str], list[str]]:
     """Return (parameters with their new values, missing names, unexpected names).
 
-    An entry of `wanted` that is no parameter may be absent, and has to have the values
-    that the layer computes.
+    entries: what the layer has by name. One that is no parameter may be absent from the
+    state, and has to have the values that the layer computes.
     """
-    trained = [name for name, entry in wanted.items() if isinstance(entry, Parameter)]
-    missing = [name for name in trained if name not in given]
-    unexpected = [str(name) for name in given if name not in wanted]
-    found: list[tuple[str, Parameter, Array]] = []
-    firsts: dict[Parameter, tuple[str, Array]] = {}  # they compare by identity
-    wrong = []
-    for name, entry in wanted.items():
-        if name not in given:
+    trained = [name for name, entry in entries.items() if isinstance(entry, Parameter)]
+    missing = [name for name in trained if name not in state]
+    unexpected = [str(name) for name in state if name not in entries]
+    matched: list[Match] = []
+    faults: list[str] = []
+    if strict and missing:
+        faults.append(f"Missing key(s): {_quoted(missing)}.")
+    if strict and unexpected:
+        faults.append(f"Unexpected key(s): {_quoted(unexpected)}.")
+    # The name and the value that each Parameter came with first; they hash by identity,
+    # so that a tied one, which has two names, is found again here.
+    firsts: dict[Parameter, tuple[str, Array]] = {}
+    for name, entry in entries.items():
+        if name not in state:
             continue
-        array = _as_values(name, given[name])
-        own: Array = entry.data if isinstance(entry, Parameter) else entry
-        if array.shape != own.shape:
+        array = _as_values(name, state[name])
+        current: Array = entry.data if isinstance(entry, Parameter) else entry
+        if array.shape != current.shape:
             hint = entry._hint if isinstance(entry, Parameter) else ""
-            wrong.append(
+            faults.append(
                 f"size mismatch for {name}: got shape {array.shape}; the layer has "
-                f"{own.shape}. {hint}".rstrip()
+                f"{current.shape}. {hint}".rstrip()
             )
         elif isinstance(entry, Parameter):
-            found.append((name, entry, array))
-            first, before = firsts.setdefault(entry, (name, array))
-            if first != name and not np.array_equal(
-                before.astype(own.dtype), array.astype(own.dtype), equal_nan=True
-            ):
-                wrong.append(f"{name}: differs from {first}, the same Parameter.")
-        elif not np.array_equal(array, own):
-            wrong.append(f"{name}: the values differ from those the layer computes.")
-    lines = [
-        f"{kind} key(s): " + ", ".join(f'"{name}"' for name in names) + "."
-        for kind, names in (("Missing", missing), ("Unexpected", unexpected))
-        if strict and names
-    ]
-    lines += wrong
-    if lines:
+            matched.append(Match(name, entry, array))
+            first_name, first = firsts.setdefault(entry, (name, array))
+            if first_name != name and not _equal_in(current.dtype, first, array):
+                faults.append(f"{name}: differs from {first_name}, the same Parameter.")
+        elif not np.array_equal(array, current):
+            faults.append(f"{name}: the values differ from those the layer computes.")
+    if faults:
         head = f"state_dict: does not fit {layer}:"
-        raise ValueError("\n    ".join([head, *lines]))
-    return found, missing, unexpected
+        raise ValueError("\n    ".join([head, *faults]))
+    return matched, missing, unexpected
+
+
+def _quoted(names: list[str]) -> str:
+    return ", ".join(f'"{name}"' for name in names)
+
+
+def _equal_in(dtype: np.dtype[Any], a: Array, b: Array) -> bool:
+    """Tell whether two arrays are equal after a cast; nan equals nan here."""
+    return np.array_equal(a.astype(dtype), b.astype(dtype), equal_nan=True)

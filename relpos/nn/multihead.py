@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from inspect import signature
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypedDict
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from relpos.nn.basic import (
     affine_gradients,
 )
 from relpos.nn.decoding import KVCaches, Memory, as_kept, check_kept
-from relpos.nn.module import Module, Parameter, Seed
+from relpos.nn.module import LayerOptions, Module, Parameter, Seed
 from relpos.nn.position import (
     FIRE,
     ALiBi,
@@ -50,13 +50,16 @@ if TYPE_CHECKING:
         "fire", "fire_attention",
     ]  # fmt: skip
 
+#: Keys of `AttentionSizes`.
+SizeName: TypeAlias = Literal["num_heads", "head_dim", "is_causal"]
+
 
 # ---- positions by name -------------------------------------------------------------
 
 #: name -> (layer, which sizes of an attention it takes first). Its other arguments are
 #: those of `position` by this name, here and in relpos.torch.nn. A scheme's other names
 #: are accepted as well; layers store this one.
-SCHEMES: dict[str, tuple[Callable[..., Position], tuple[str, ...]]] = {
+SCHEMES: dict[str, tuple[Callable[..., Position], tuple[SizeName, ...]]] = {
     "shaw": (Shaw, ("num_heads", "head_dim")),
     "music": (Music, ("num_heads", "head_dim", "is_causal")),
     "transformer_xl": (TransformerXL, ("num_heads", "head_dim")),
@@ -75,20 +78,28 @@ def default_sizes(position: str) -> dict[str, Any]:
     if position not in SCHEMES:
         return dict(TORCH_ONLY[position])
     make, first = SCHEMES[position]
+    # The first arguments come from the attention; the last two are rng and dtype.
     parameters = [*signature(make).parameters.values()][len(first) : -2]
     return {parameter.name: parameter.default for parameter in parameters}
+
+
+class AttentionSizes(TypedDict):
+    """Arguments of an attention that the layers of positions take."""
+
+    num_heads: int
+    head_dim: int
+    is_causal: bool
 
 
 def as_position(
     position: str | Position | None,
     sizes: Mapping[str, Any],
-    attention: Mapping[str, int],
-    options: Mapping[str, Any],
+    attention: AttentionSizes,
+    options: LayerOptions,
 ) -> Position:
     """Return the layer of a name, or of None; a layer is returned as it is.
 
-    sizes: further arguments of the name's layer. attention: num_heads, head_dim and
-    is_causal.
+    sizes: further arguments of the name's layer.
     """
     if isinstance(position, str):
         as_scheme("position", position, SCHEMES)
@@ -101,26 +112,36 @@ def as_position(
     for name, value in sizes.items():
         if name not in known:
             called = f"position={position!r}"
-            said = meant(name, known, called, MultiheadAttention)
-            raise TypeError(f"{name}: got {value!r} with {called}; {said}")
+            hint = meant(name, known, called, MultiheadAttention)
+            raise TypeError(f"{name}: got {value!r} with {called}; {hint}")
     if position is None:
         return Position()
     if isinstance(position, str):
         make, first = SCHEMES[position]
         return make(*(attention[name] for name in first), **sizes, **options)
-    kinds = {parameter.data.dtype for parameter in position.parameters()}
-    if position._settings is not None:
-        kinds.add(position.dtype)
-    for kind in kinds - {options["dtype"]}:
+    _check_position(position, attention, options["dtype"])
+    return position
+
+
+def _check_position(
+    position: Position, attention: AttentionSizes, dtype: np.dtype[Any]
+) -> None:
+    """Raise for a layer that does not fit an attention."""
+    dtypes = {parameter.data.dtype for parameter in position.parameters()}
+    if position._settings is not None:  # else it is of a user's class, without a dtype
+        dtypes.add(position.dtype)
+    for other in dtypes - {dtype}:
         raise TypeError(
-            f"position: got a {type(position).__name__} of {kind} for a layer of "
-            f"{options['dtype']}; expected the same dtype"
+            f"position: got a {type(position).__name__} of {other} for a layer of "
+            f"{dtype}; expected the same dtype"
         )
-    given, heads = position._settings or {}, attention["num_heads"]
-    own = given.get("num_heads", given.get("heads", heads))
-    if own != heads and given.get("per_head", True):
+    settings, heads = position._settings or {}, attention["num_heads"]
+    its_heads = settings.get("num_heads", settings.get("heads", heads))
+    # A table that all heads share fits any number of them.
+    if its_heads != heads and settings.get("per_head", True):
         raise ValueError(
-            f"position: got {type(position).__name__} of {own} heads; expected {heads}"
+            f"position: got {type(position).__name__} of {its_heads} heads; expected "
+            f"{heads}"
         )
     knows_the_past_alone = isinstance(position, Music) and position.is_causal
     if knows_the_past_alone and not attention["is_causal"]:
@@ -128,7 +149,6 @@ def as_position(
             "is_causal: got False with a position whose table has rows for the past "
             "alone; expected True, or the position of a layer with is_causal=False"
         )
-    return position
 
 
 def as_causal(is_causal: bool | None) -> bool:
@@ -142,7 +162,8 @@ def as_causal(is_causal: bool | None) -> bool:
 class Part(NamedTuple):
     """Input, and its use: it becomes query, key or value number `first` to `last` - 1.
 
-    The fewer parts, the larger the products.
+    Where one array serves as several of them, it is one part: the fewer parts, the
+    larger the products.
     """
 
     x: Array
@@ -198,7 +219,10 @@ class MultiheadAttention(AttentionLayer):
     position : str or Position, optional
         The scheme, of the table above or by another of its names, such as "rotary",
         "xl" or "relative_global"; or a layer.
-    rng, dtype : as every layer
+    rng : int, numpy.random.Generator or None, optional
+        Source of random numbers, such as initial values and dropout.
+    dtype : {float32, float64}
+        Of the parameters and the results.
     **sizes
         Arguments of the layer, where `position` is a name.
 
@@ -271,21 +295,31 @@ class MultiheadAttention(AttentionLayer):
         position = same_name(position, SCHEMES)
         self.is_causal = is_causal = as_causal(is_causal)
         self.window = window
-        given = self._set_up(
-            locals() | sizes, window=window, position=position, **sizes
+        settings = self._set_up(
+            rng,
+            dtype,
+            embed_dim=embed_dim,
+            num_heads=num_heads,
+            dropout=dropout,
+            bias=bias,
+            is_causal=is_causal,
+            checked={"window": window, "position": position, **sizes},
         )
-        self.embed_dim, self.num_heads = given.embed_dim, given.num_heads
-        self.dropout: float = given.dropout
-        width, columns = self.embed_dim, self.embed_dim // self.num_heads
+        self.embed_dim, self.num_heads = settings.embed_dim, settings.num_heads
+        self.dropout: float = settings.dropout
+        width = self.embed_dim
         shape = 3 * width, width
         self.in_proj_weight = self._start(xavier_uniform(self._rng, shape))
         self.in_proj_bias: Parameter | None = None
         self.out_proj = Linear(width, width, bias, **self._options)
         if self.out_proj.bias is not None:
             self.in_proj_bias = Parameter(np.zeros(3 * width, self.dtype))
-            self.out_proj.bias.data[...] = 0
-        attention = {"num_heads": self.num_heads, "head_dim": columns}
-        attention["is_causal"] = self.is_causal
+            self.out_proj.bias.data[...] = 0  # as torch.nn.MultiheadAttention
+        attention: AttentionSizes = {
+            "num_heads": self.num_heads,
+            "head_dim": width // self.num_heads,
+            "is_causal": self.is_causal,
+        }
         self.position = as_position(position, sizes, attention, self._options)
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -341,25 +375,27 @@ class MultiheadAttention(AttentionLayer):
         """
         kept = as_kept(memory, cache, key=key, query_offset=query_offset)
         inputs = self._read(query, key, value, self.embed_dim)
-        firsts = [0] + [1] * (key is not None) + [2] * (value is not None)
-        parts = [*map(Part, inputs, firsts, [*firsts[1:], 3])]
+        parts = _parts_of(inputs, key is not None, value is not None)
         keywords = {"attn_mask": attn_mask, "key_lengths": key_lengths}
         if isinstance(kept, KVCaches):
-            return self._decode(parts, kept, keywords)
+            return self._decode(parts, kept, attn_mask, key_lengths)
         if isinstance(kept, Memory):
             parts, query_offset = self._remembering(parts, kept)
         q, k, v = self._project(parts)
         length, total = q.shape[-2], k.shape[-2]
         offset = 0 if query_offset is None else query_offset
-        asks = type(self.position) is not Position
-        if query_offset is None and length != total and asks:
+        has_positions = type(self.position) is not Position
+        if has_positions and query_offset is None and length != total:
             raise ValueError(
                 f"query_offset: got None for {length} queries and {total} keys; "
                 "expected an integer, as the position asks where query 0 is"
             )
-        if asks and kept is None and query_offset is not None:  # which it reads first
-            given, first = {"query_offset": offset}, [x[:, :1, :1] for x in (q, k, v)]
-            check_batch(q, Position._function(*first, **given), given)
+        if has_positions and kept is None and query_offset is not None:
+            # The position reads the offset before attention does, and cannot word its
+            # errors. Attention on one row and column of a head checks it at no cost.
+            first = [x[:, :1, :1] for x in (q, k, v)]
+            result = Position._function(*first, query_offset=offset)
+            check_batch(q, result, {"query_offset": offset})
             check_offset(offset, length, total, self.position._limit)
         heads = q, self.position.rotate(k), v
         out, context = self._attend_by_position(heads, offset, keywords)
@@ -368,7 +404,7 @@ class MultiheadAttention(AttentionLayer):
 
     def _remembering(self, parts: list[Part], memory: Memory) -> tuple[list[Part], int]:
         """Put what is remembered before the keys; return how many these are."""
-        ((x, _, _),) = parts
+        x = parts[0].x  # the only one: with a memory there is no key and no value
         memory._enter(self)
         before = memory.of(self)
         if before is not None:
@@ -378,26 +414,33 @@ class MultiheadAttention(AttentionLayer):
         if before is None:
             return parts, 0
         both = np.concatenate([before, x], axis=1)
-        return [Part(x, 0, 1), Part(both, 1, 3)], before.shape[1]
+        queries = Part(x, first=0, last=1)
+        keys_and_values = Part(both, first=1, last=3)
+        return [queries, keys_and_values], before.shape[1]
 
     def _decode(
-        self, parts: list[Part], caches: KVCaches, keywords: dict[str, Any]
+        self,
+        parts: list[Part],
+        caches: KVCaches,
+        attn_mask: ArrayLike | None,
+        key_lengths: ArrayLike | None,
     ) -> Array:
         """Attend from the tokens that come next; `key_lengths` counts these alone."""
         caches._enter(self)
         q, k, v = self._project(parts)
-        cache, lengths = caches.of(self), keywords.pop("key_lengths")
+        cache = caches.of(self)
         check_kept("query", len(q), "cache", cache._batch())
-        if lengths is not None:  # which `append` calls by another name
-            as_lengths("key_lengths", lengths, q.shape[:1], np.array(q.shape[-2]))
+        if key_lengths is not None:  # whose errors `append` would word as `lengths`
+            as_lengths("key_lengths", key_lengths, q.shape[:1], np.array(q.shape[-2]))
         k = self.position.rotate(k, cache.lengths)
-        cache.append(k, v, lengths=lengths)
+        cache.append(k, v, lengths=key_lengths)
         caches._check_start(self)
-        found = keywords | cache.arguments(q)
-        key, value, offset = (found.pop(n) for n in ("key", "value", "query_offset"))
+        keywords = {"attn_mask": attn_mask} | cache.arguments(q)
+        heads = q, keywords.pop("key"), keywords.pop("value")
+        offset = keywords.pop("query_offset")
         put(self, "_last_call", None)  # no gradient passes through a cache
-        heads = q, key, value
-        return self._attend_by_position(heads, offset, found, from_cache=True)[0]
+        out, _ = self._attend_by_position(heads, offset, keywords, from_cache=True)
+        return out
 
     def _attend_by_position(
         self,
@@ -409,44 +452,53 @@ class MultiheadAttention(AttentionLayer):
         """Attend with keywords of the call, the layer and the position."""
         query, key, value = heads
         query = self.position.rotate(query, offset)
-        own = {"is_causal": self.is_causal, "window": self.window}
-        found = self.position.arguments(query.shape[-2], key.shape[-2], offset)
-        settings = {**own, "query_offset": offset, **keywords, **found}
-        window = settings["window"]  # of (n, 0) no key after a query is visible
-        past = isinstance(window, tuple | list) and [*window[1:]] == [0]
-        if from_cache and not (settings["is_causal"] or past):
+        # The position has the last word, then the call, then the layer.
+        settings = {
+            "is_causal": self.is_causal,
+            "window": self.window,
+            "query_offset": offset,
+            **keywords,
+            **self.position.arguments(query.shape[-2], key.shape[-2], offset),
+        }
+        if from_cache and not (
+            settings["is_causal"] or _hides_the_future(settings["window"])
+        ):
             raise ValueError(
                 "cache: got it for an attention that is not causal, whose rows change "
                 "with tokens that come later; expected a layer with is_causal=True"
             )
-        heads, function = (query, key, value), self.position._function
+        function = self.position._function
         try:
-            return self._attend(function, heads, self.dropout, **settings)
+            return self._attend(function, (query, key, value), self.dropout, **settings)
         except IndexError as error:
             raise self.position._in_own_words(error) from None
 
     def _project(self, inputs: Any) -> list[Array]:
         """Return query, key and value in heads, by one product for each part."""
-        found: list[Array] = []
-        weight, bias, width = self.in_proj_weight, self.in_proj_bias, self.embed_dim
-        check_shape("in_proj_weight", weight.data, (3 * width, width))
+        projected: list[Array] = []
+        weight, width = self.in_proj_weight.data, self.embed_dim
+        check_shape("in_proj_weight", weight, (3 * width, width))
         for x, first, last in inputs:
             rows = slice(first * width, last * width)
-            added = None if bias is None else bias.data[rows]
-            packed = affine(x, weight.data[rows], added)
-            found += np.split(packed, last - first, axis=-1)
-        return [self._split(x) for x in found]
+            bias = None
+            if self.in_proj_bias is not None:
+                bias = self.in_proj_bias.data[rows]
+            packed = affine(x, weight[rows], bias)
+            projected += np.split(packed, last - first, axis=-1)
+        return [self._split(x) for x in projected]
 
-    def _project_back(self, found: Any, parts: Any = ()) -> list[Array]:
+    def _project_back(self, gradients: Any, parts: Any = ()) -> list[Array]:
         """Return the gradient of the input of each part."""
-        grads = found.query, found.key, found.value
+        in_heads = gradients.query, gradients.key, gradients.value
         weight, width = self.in_proj_weight.data, self.embed_dim
         grad_weight, grad_bias = np.empty_like(weight), np.empty_like(weight[:, 0])
         inputs = []
         for x, first, last in parts:
+            # The heads are joined where one product reads all of them: `_split` of a
+            # piece is a view, so that the assignment writes into `packed`.
             packed = np.empty((*x.shape[:-1], (last - first) * width), x.dtype)
             pieces = np.split(packed, last - first, axis=-1)
-            for piece, grad in zip(pieces, grads[first:last], strict=True):
+            for piece, grad in zip(pieces, in_heads[first:last], strict=True):
                 self._split(piece)[...] = grad
             rows = slice(first * width, last * width)
             grad_x, grad_weight[rows], grad_bias[rows] = affine_gradients(
@@ -461,18 +513,40 @@ class MultiheadAttention(AttentionLayer):
     def _backward(
         self, grad: Array, context: Any, parts: Any, place: Any, key_given: Any
     ) -> Array | MultiheadGradients:
-        found = self._attend_back(grad, context)
-        self.position.add_gradients(found, *place)
-        rotated = found._replace(
-            query=self.position.rotate(found.query, place[2], inverse=True),
-            key=self.position.rotate(found.key, inverse=True),
+        gradients = self._attend_back(grad, context)
+        length, total, offset = place
+        self.position.add_gradients(gradients, length, total, offset)
+        rotated = gradients._replace(
+            query=self.position.rotate(gradients.query, offset, inverse=True),
+            key=self.position.rotate(gradients.key, inverse=True),
         )
         query, *others = self._project_back(rotated, parts)
         if key_given:
-            return MultiheadGradients(query, *others, *[None] * (2 - len(others)))
-        for both in others:  # memory and tokens: none passes into the memory
-            query += both[:, place[2] :]
+            key = others[0]
+            value = others[1] if len(others) > 1 else None
+            return MultiheadGradients(query, key, value)
+        # Without a key there is another part only with a memory, whose tokens come
+        # first and are as many as the offset. No gradient passes into them.
+        for both in others:
+            query += both[:, offset:]
         return query
+
+
+def _parts_of(
+    inputs: tuple[Array, Array, Array], key_given: bool, value_given: bool
+) -> list[Part]:
+    """Return the parts of query, key and value: one for each array that was given."""
+    query, key, value = inputs
+    if value_given:
+        return [Part(query, 0, 1), Part(key, 1, 2), Part(value, 2, 3)]
+    if key_given:
+        return [Part(query, 0, 1), Part(key, 1, 3)]
+    return [Part(query, 0, 3)]
+
+
+def _hides_the_future(window: Any) -> bool:
+    """Tell whether a window is (n, 0), in which no key comes after the query."""
+    return isinstance(window, tuple | list) and len(window) == 2 and window[1] == 0
 
 
 @twin(MultiheadAttention, titles=("Raises",))
@@ -500,7 +574,10 @@ class TransformerLayer(Module):
         Normalise what goes into attention and network, not the sums.
     is_causal, window, position : as in `MultiheadAttention`
         Of the attention.
-    rng, dtype : as every layer
+    rng : int, numpy.random.Generator or None, optional
+        Source of random numbers, such as initial values and dropout.
+    dtype : {float32, float64}
+        Of the parameters and the results.
     **sizes
         Arguments of the layer, where `position` is a name.
 
@@ -550,9 +627,8 @@ class TransformerLayer(Module):
         dtype: DTypeLike = np.float32,
         **sizes: Any,
     ) -> None:
-        own = {"d_model": d_model, "num_heads": num_heads}
-        self._set_up(own | {"rng": rng, "dtype": dtype})
-        self._settings = None  # the parts say it all
+        self._set_up(rng, dtype, d_model=d_model, num_heads=num_heads)
+        self._settings = None  # so that the repr shows the parts, which say it all
         options = self._options
         attention = MultiheadAttention(
             d_model,
@@ -565,11 +641,10 @@ class TransformerLayer(Module):
             **sizes,
         )
         network = FeedForward(d_model, dim_feedforward, dropout, activation, **options)
-        self.attention, self.feed_forward = (
-            Residual(
-                layer, LayerNorm(d_model, **options), pre_norm, dropout, rng=self._rng
-            )
-            for layer in (attention, network)
+        norms = [LayerNorm(d_model, **options) for _ in range(2)]
+        self.attention = Residual(attention, norms[0], pre_norm, dropout, rng=self._rng)
+        self.feed_forward = Residual(
+            network, norms[1], pre_norm, dropout, rng=self._rng
         )
 
     @quiet

@@ -129,15 +129,20 @@ def cross_entropy(
     check_bytes("logits", x.shape, dtype)
     grad = np.empty((index.size, classes), dtype)  # what is too large fails before work
     rows, target = x.reshape(grad.shape), (np.arange(index.size), index.ravel())
+    # `grad` holds the logits below their maximum, then their exponentials, then the
+    # gradient: the logits may be the largest array of a model.
     np.subtract(rows, rows.max(-1, keepdims=True), out=grad, dtype=dtype)
-    # a class without a share counts nothing, not even where its log is -inf
-    shares = [(grad[target], 1 - smoothing)] if smoothing < 1 else []
+    # The logits that the loss counts, each with its share of the target. Without a
+    # share they are left out, since 0 * -inf is nan.
+    shares = []
+    if smoothing < 1:
+        shares.append((grad[target], 1 - smoothing))
     if smoothing:
         shares.append((grad.mean(-1, dtype=np.float64), smoothing))
     total = np.exp(grad, out=grad).sum(-1)
     loss = float(np.log(total).sum(dtype=np.float64))
-    for logits_of, share in shares:
-        loss -= share * float(logits_of.sum(dtype=np.float64))
+    for counted, share in shares:
+        loss -= share * float(counted.sum(dtype=np.float64))
     grad /= total[:, None]
     if smoothing:
         grad -= smoothing / classes
@@ -150,13 +155,13 @@ class _Optimizer:
     """Base of the optimisers: the parameters, once each, and the learning rate."""
 
     def __init__(self, parameters: Iterable[Parameter], lr: float) -> None:
-        wanted = "expected Parameters, as from model.parameters()"
+        expected = "expected Parameters, as from model.parameters()"
         if isinstance(parameters, np.ndarray) or not isinstance(parameters, Iterable):
-            raise TypeError(f"parameters: got {kind_of(parameters)}; {wanted}")
+            raise TypeError(f"parameters: got {kind_of(parameters)}; {expected}")
         self.parameters = list(parameters)
         for item in self.parameters:
             if not isinstance(item, Parameter):
-                raise TypeError(f"parameters: got an item {kind_of(item)}; {wanted}")
+                raise TypeError(f"parameters: got an item {kind_of(item)}; {expected}")
         if len({*self.parameters}) < len(self.parameters):  # they compare by identity
             raise ValueError(
                 "parameters: got a Parameter more than once, which would take each "
@@ -185,9 +190,10 @@ class _Optimizer:
             A gradient has another shape than its parameter, a parameter is read-only,
             or `lr` is negative; nothing has moved.
         """
-        # all of these are attributes, to which anything can be assigned
+        # All are checked before the first moves. They are attributes, to which a user
+        # may have assigned anything.
         self.lr = as_not_negative("lr", self.lr)
-        found = []
+        moves = []
         for index, parameter in enumerate(self.parameters):
             data, grad = parameter.data, parameter.grad
             if grad is None:
@@ -208,8 +214,8 @@ class _Optimizer:
                     f"data: parameter {index} is read-only; expected an array that may "
                     "be changed (pass a copy to Parameter)"
                 )
-            found.append((index, parameter, grad))
-        for index, parameter, grad in found:
+            moves.append((index, parameter, grad))
+        for index, parameter, grad in moves:
             self._move(index, parameter, grad)
 
     def _moment(self, index: int) -> Array | None:
@@ -279,6 +285,14 @@ class SGD(_Optimizer):
         parameter.data -= self.lr * grad
 
 
+def _as_betas(betas: object) -> tuple[float, float]:
+    if isinstance(betas, tuple | list) and len(betas) == 2:
+        first, second = as_real("betas", betas[0]), as_real("betas", betas[1])
+        if 0.0 <= first < 1.0 and 0.0 <= second < 1.0:
+            return first, second
+    raise ValueError(f"betas: got {betas!r}; expected two numbers in [0, 1)")
+
+
 @twin(SGD, titles=("Raises",))
 class Adam(_Optimizer):
     r"""Adam, as `torch.optim.Adam`.
@@ -327,11 +341,7 @@ class Adam(_Optimizer):
         eps: float = 1e-8,
     ) -> None:
         super().__init__(parameters, lr)
-        are_two = isinstance(betas, tuple | list) and len(betas) == 2
-        numbers = [as_real("betas", beta) for beta in betas] if are_two else []
-        if not are_two or not all(0.0 <= beta < 1.0 for beta in numbers):
-            raise ValueError(f"betas: got {betas!r}; expected two numbers in [0, 1)")
-        self.betas = numbers[0], numbers[1]
+        self.betas = _as_betas(betas)
         self.eps = as_not_negative("eps", eps)
         self._state = [
             (np.zeros_like(parameter.data), np.zeros_like(parameter.data))
@@ -356,12 +366,14 @@ class Adam(_Optimizer):
         np.multiply(grad, 1 - second, out=change)  # grad * grad might overflow
         change *= grad
         square += change
-        bias = 1 - first ** self._steps[index], 1 - second ** self._steps[index]
+        # Both means started at 0, and are divided by the weight of what came since.
+        mean_weight = 1 - first ** self._steps[index]
+        square_weight = 1 - second ** self._steps[index]
         np.sqrt(square, out=change)
-        change /= math.sqrt(bias[1])
+        change /= math.sqrt(square_weight)
         change += self.eps
         np.divide(mean, change, out=change)
-        change *= self.lr / bias[0]
+        change *= self.lr / mean_weight
         parameter.data -= change
 
 
@@ -399,7 +411,7 @@ def warmup_rate(step: int, d_model: int, warmup_steps: int = 4000) -> float:
 
     In a training loop: ``optimizer.lr = nn.warmup_rate(step, d_model)``.
     """
-    now = as_int("step", step, 1, _LARGEST)
-    width = as_int("d_model", d_model, 1, _LARGEST)
-    warm = as_int("warmup_steps", warmup_steps, 1, _LARGEST)
-    return float(width**-0.5 * min(now**-0.5, now * warm**-1.5))
+    step = as_int("step", step, 1, _LARGEST)
+    d_model = as_int("d_model", d_model, 1, _LARGEST)
+    warmup_steps = as_int("warmup_steps", warmup_steps, 1, _LARGEST)
+    return float(d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -41,8 +41,15 @@ from relpos.nn._inputs import (
 from relpos.nn.basic import Linear, affine, sum_rows
 from relpos.nn.module import Module, Parameter, Seed
 
-__all__ = ["FIRE", "ALiBi", "DynamicPositionBias"]
-__all__ += ["LearnedBias", "Position", "Rotary", "T5Bias"]
+__all__ = [
+    "FIRE",
+    "ALiBi",
+    "DynamicPositionBias",
+    "LearnedBias",
+    "Position",
+    "Rotary",
+    "T5Bias",
+]
 
 
 class Position(Module):
@@ -96,7 +103,7 @@ class Position(Module):
         dict
             Keywords of `relpos.attention`; they win over those of the caller.
         """
-        return {name: parameter.data for name, parameter in self._own()}
+        return {name: parameter.data for name, parameter in self._tables()}
 
     def add_gradients(
         self, gradients: Any, query_length: int, key_length: int, query_offset: Any = 0
@@ -110,7 +117,7 @@ class Position(Module):
         query_length, key_length, query_offset : as in `arguments`
             Those of the call.
         """
-        for name, parameter in self._own():
+        for name, parameter in self._tables():
             parameter.add_grad(getattr(gradients, name))
 
     def rotate(self, x: Array, offset: Any = 0, inverse: bool = False) -> Array:
@@ -136,8 +143,10 @@ class Position(Module):
         """Return an error of attention in words of the layer's arguments."""
         return error
 
-    def _own(self) -> list[tuple[str, Parameter]]:
-        return [(n, p) for n, p in vars(self).items() if isinstance(p, Parameter)]
+    def _tables(self) -> list[tuple[str, Parameter]]:
+        """Return the parameters of the layer itself, not of layers in it."""
+        attributes = vars(self).items()
+        return [(name, x) for name, x in attributes if isinstance(x, Parameter)]
 
 
 def placed(query_length: int, key_length: int, query_offset: Any) -> tuple[int, int]:
@@ -185,8 +194,8 @@ class DistanceBias(Position):
         self, query_length: int, key_length: int, query_offset: Any = 0
     ) -> dict[str, Any]:
         check_offset(query_offset, query_length, key_length, self._limit)
-        reach = max(placed(query_length, key_length, query_offset))
-        return {"rel_bias": self(max(reach, 0) + 1)}
+        farthest, last = placed(query_length, key_length, query_offset)
+        return {"rel_bias": self(max(farthest, last, 0) + 1)}
 
     def add_gradients(
         self, gradients: Any, query_length: int, key_length: int, query_offset: Any = 0
@@ -207,7 +216,10 @@ class ALiBi(DistanceBias):
         H; the slopes m are those of `relpos.alibi_slopes`.
     learned : bool, default False
         Whether they are a parameter, which training changes.
-    rng, dtype : as every layer
+    rng : int, numpy.random.Generator or None, optional
+        Source of random numbers, such as initial values and dropout.
+    dtype : {float32, float64}
+        Of the parameters and the results.
 
     Attributes
     ----------
@@ -230,8 +242,8 @@ class ALiBi(DistanceBias):
         rng: Seed = None,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        given = self._set_up(locals())
-        self._fixed = alibi_slopes(given.num_heads, dtype=self.dtype)
+        settings = self._set_up(rng, dtype, num_heads=num_heads, learned=learned)
+        self._fixed = alibi_slopes(settings.num_heads, dtype=self.dtype)
         self.slopes = Parameter(self._fixed.copy()) if learned else None
 
     def _bias(self, length: int) -> tuple[Any, ...]:
@@ -241,6 +253,14 @@ class ALiBi(DistanceBias):
     def _backward(self, grad: Array) -> None:
         if self.slopes is not None:
             self.slopes.add_grad(alibi_bias_backward(grad))
+
+
+class Buckets(TypedDict):
+    """Keywords of `relpos.t5_bucket`."""
+
+    num_buckets: int
+    max_distance: int
+    bidirectional: bool
 
 
 @twin(t5_bias, titles=("References",))
@@ -259,8 +279,11 @@ class T5Bias(DistanceBias):
         Farther positions share the last bucket.
     bidirectional : bool, default True
         Whether the future has buckets of its own; False for a causal model.
-    rng, dtype : as every layer
+    rng : int, numpy.random.Generator or None, optional
+        Source of random numbers, such as initial values and dropout.
         Initial values are normal of deviation 0.02.
+    dtype : {float32, float64}
+        Of the parameters and the results.
 
     Attributes
     ----------
@@ -297,13 +320,13 @@ class T5Bias(DistanceBias):
         rng: Seed = None,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        self._buckets: dict[str, Any] = {
+        self._buckets: Buckets = {
             "num_buckets": num_buckets,
             "max_distance": max_distance,
             "bidirectional": bidirectional,
         }
-        t5_bucket(0, **self._buckets)  # says what is wrong with them
-        self._set_up(locals(), **self._buckets)
+        t5_bucket(0, **self._buckets)  # raises the error for what is wrong with them
+        self._set_up(rng, dtype, num_heads=num_heads, checked=self._buckets)
         shape = num_buckets, num_heads
         self.rel_bias = self._start(self._rng.normal(0.0, 0.02, shape))
 
@@ -326,8 +349,11 @@ class LearnedBias(DistanceBias):
         H.
     max_relative_position : int
         The k from which on distances share a number; 0 is legal.
-    rng, dtype : as every layer
+    rng : int, numpy.random.Generator or None, optional
+        Source of random numbers, such as initial values and dropout.
         Initial values are normal of deviation 0.02.
+    dtype : {float32, float64}
+        Of the parameters and the results.
 
     Attributes
     ----------
@@ -351,9 +377,14 @@ class LearnedBias(DistanceBias):
         rng: Seed = None,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        given = self._set_up(locals())
-        self._reach: int = given.max_relative_position
-        shape = given.num_heads, 2 * self._reach + 1
+        settings = self._set_up(
+            rng,
+            dtype,
+            num_heads=num_heads,
+            max_relative_position=max_relative_position,
+        )
+        self._reach: int = settings.max_relative_position
+        shape = settings.num_heads, 2 * self._reach + 1
         self.rel_bias = self._start(self._rng.normal(0.0, 0.02, shape))
 
     def _bias(self, length: int) -> tuple[Any, ...]:
@@ -383,7 +414,10 @@ class DynamicPositionBias(DistanceBias):
         Width of the hidden layers, outputs, and number of hidden layers.
     log_distance : bool, default False
         Whether the logarithm of the distance goes in.
-    rng, dtype : as every layer
+    rng : int, numpy.random.Generator or None, optional
+        Source of random numbers, such as initial values and dropout.
+    dtype : {float32, float64}
+        Of the parameters and the results.
 
     Attributes
     ----------
@@ -414,14 +448,19 @@ class DynamicPositionBias(DistanceBias):
         rng: Seed = None,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        given = self._set_up(locals())
-        self.depth: int = given.depth
-        self.log_distance: bool = given.log_distance
-        hidden = [
-            [Linear(dim if layer else 1, dim, **self._options)]
-            for layer in range(self.depth)
-        ]
-        self.mlp: list[Any] = [*hidden, Linear(dim, heads, **self._options)]
+        settings = self._set_up(
+            rng, dtype, dim=dim, heads=heads, depth=depth, log_distance=log_distance
+        )
+        self.depth: int = settings.depth
+        self.log_distance: bool = settings.log_distance
+        # Each hidden layer is a list of one, so that its names in the state are those
+        # of PyTorch's Sequential of a Linear and an activation: mlp.0.0.weight.
+        self.mlp: list[Any] = []
+        inputs = 1
+        for _ in range(self.depth):
+            self.mlp.append([Linear(inputs, dim, **self._options)])
+            inputs = dim
+        self.mlp.append(Linear(dim, heads, **self._options))
 
     def _bias(self, length: int) -> tuple[Any, ...]:
         distance = np.arange(length - 1, -length, -1).astype(self.dtype)
@@ -431,7 +470,8 @@ class DynamicPositionBias(DistanceBias):
         for (layer,) in self.mlp[:-1]:
             z = layer(x)
             small = np.exp(-np.abs(z))
-            gate = np.where(z >= 0, 1, small) / (1 + small)  # no overflow at either end
+            # sigmoid(z), by exp of -|z| so that it overflows at neither end
+            gate = np.where(z >= 0, 1, small) / (1 + small)
             x = z * gate
             slopes.append(gate + x * (1 - gate))  # of z sigmoid(z)
         return np.ascontiguousarray(self.mlp[-1](x).T), slopes
@@ -466,8 +506,11 @@ class FIRE(Position):
         Units of the network.
     max_distance : int, default 512
         The threshold's first value; queries before it are normalised as one at it.
-    rng, dtype : as every layer
+    rng : int, numpy.random.Generator or None, optional
+        Source of random numbers, such as initial values and dropout.
         Initial values are those of two layers `Linear`; c starts at 0.1.
+    dtype : {float32, float64}
+        Of the parameters and the results.
 
     Attributes
     ----------
@@ -500,20 +543,19 @@ class FIRE(Position):
         rng: Seed = None,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        given = self._set_up(locals())
-        heads, units = given.num_heads, given.width
-        bound = 1 / math.sqrt(units)
-        self.w1, self.b1, self.w2, self.b2 = (
-            self._start(self._rng.uniform(-limit, limit, shape))
-            for shape, limit in (
-                (units, 1.0),
-                (units, 1.0),
-                ((heads, units), bound),
-                (heads, bound),
-            )
+        settings = self._set_up(
+            rng, dtype, num_heads=num_heads, width=width, max_distance=max_distance
         )
+        heads, units = settings.num_heads, settings.width
+        # 1 / sqrt(inputs) of each layer, as `Linear` starts: 1 for the first one, which
+        # has one input. The order of these four lines is that of the random numbers.
+        bound = 1 / math.sqrt(units)
+        self.w1 = self._start(self._rng.uniform(-1.0, 1.0, units))
+        self.b1 = self._start(self._rng.uniform(-1.0, 1.0, units))
+        self.w2 = self._start(self._rng.uniform(-bound, bound, (heads, units)))
+        self.b2 = self._start(self._rng.uniform(-bound, bound, heads))
         self.c = Parameter(np.array(0.1, self.dtype))
-        self.threshold = Parameter(np.array(given.max_distance, self.dtype))
+        self.threshold = Parameter(np.array(settings.max_distance, self.dtype))
 
     @quiet
     def __call__(
@@ -544,9 +586,16 @@ class FIRE(Position):
         return self._remember(bias, query_offset)
 
     def _backward(self, grad: Array, offset: Any) -> None:
-        network = self.arguments(0, 0)
-        found = fire_bias_backward(grad, **network, query_offset=offset)
-        self.add_gradients(found, 0, 0)
+        network = self.arguments(0, 0)  # the parameters, whatever the lengths
+        gradients = fire_bias_backward(grad, **network, query_offset=offset)
+        self.add_gradients(gradients, 0, 0)
+
+
+class Pairs(TypedDict):
+    """Keywords of `relpos.apply_rotary`."""
+
+    base: float
+    interleaved: bool
 
 
 @twin(apply_rotary, titles=("References",))
@@ -568,7 +617,10 @@ class Rotary(Position):
         Wavelengths run from 2 pi to about 2 pi base positions.
     interleaved : bool, default False
         Which columns are a pair, as in `relpos.apply_rotary`.
-    rng, dtype : as every layer
+    rng : int, numpy.random.Generator or None, optional
+        Source of random numbers, such as initial values and dropout.
+    dtype : {float32, float64}
+        Of the parameters and the results.
 
     Raises
     ------
@@ -596,16 +648,21 @@ class Rotary(Position):
         rng: Seed = None,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        given = self._set_up(locals())
-        self.head_dim: int = given.head_dim
+        settings = self._set_up(
+            rng, dtype, head_dim=head_dim, base=base, interleaved=interleaved
+        )
+        self.head_dim: int = settings.head_dim
         if self.head_dim % 2:
             raise ValueError(
                 f"head_dim: got {head_dim}; expected an even number, as columns are "
                 "rotated in pairs"
             )
-        if not given.base > 0.0:
-            raise ValueError(f"base: got {given.base}; expected a positive number")
-        self._pairs = {"base": given.base, "interleaved": given.interleaved}
+        if not settings.base > 0.0:  # nan is refused, too
+            raise ValueError(f"base: got {settings.base}; expected a positive number")
+        self._pairs: Pairs = {
+            "base": settings.base,
+            "interleaved": settings.interleaved,
+        }
 
     @quiet
     def __call__(self, x: ArrayLike, offset: int = 0) -> Array:
@@ -637,12 +694,19 @@ class Rotary(Position):
                 "expected as many"
             )
         positions = np.asarray(offset)[..., None, None] + np.arange(x.shape[-2])
-        if positions.size == x.shape[-2]:
+        if positions.size == x.shape[-2]:  # the same of all items
             positions = positions.ravel()
         return apply_rotary(x, positions, inverse=inverse, **self._pairs)
 
 
 # ---- schemes that `MultiheadAttention` knows by name ---------------------------------
+
+
+def table_shape(
+    rows: int, head_dim: int, num_heads: int | None = None
+) -> tuple[int, ...]:
+    """Return the shape of a table of all heads, or of one for each of `num_heads`."""
+    return (rows, head_dim) if num_heads is None else (num_heads, rows, head_dim)
 
 
 class Shaw(Position):
@@ -660,11 +724,23 @@ class Shaw(Position):
         rng: Any,
         dtype: Any,
     ) -> None:
-        rows = 2 * self._set_up(locals()).max_relative_position + 1
-        shape = ((num_heads,) if per_head else ()) + (rows, head_dim)
-        for name, use in {"rel_key": use_keys, "rel_value": use_values}.items():
-            if use:
-                setattr(self, name, self._start(xavier_uniform(self._rng, shape)))
+        settings = self._set_up(
+            rng,
+            dtype,
+            num_heads=num_heads,
+            head_dim=head_dim,
+            max_relative_position=max_relative_position,
+            per_head=per_head,
+            use_keys=use_keys,
+            use_values=use_values,
+        )
+        rows = 2 * settings.max_relative_position + 1
+        shape = table_shape(rows, head_dim, num_heads if per_head else None)
+        # A table that is not used is no attribute: every parameter is a keyword.
+        if use_keys:
+            self.rel_key = self._start(xavier_uniform(self._rng, shape))
+        if use_values:
+            self.rel_value = self._start(xavier_uniform(self._rng, shape))
 
 
 #: End of the error for a table of the Music Transformer whose shape does not fit.
@@ -703,8 +779,17 @@ class Music(Position):
         dtype: Any,
     ) -> None:
         self.is_causal = is_causal
-        rows = music_rows(self._set_up(locals()).max_len, is_causal)
-        shape = ((num_heads,) if per_head else ()) + (rows, head_dim)
+        settings = self._set_up(
+            rng,
+            dtype,
+            num_heads=num_heads,
+            head_dim=head_dim,
+            is_causal=is_causal,
+            max_len=max_len,
+            per_head=per_head,
+        )
+        rows = music_rows(settings.max_len, is_causal)
+        shape = table_shape(rows, head_dim, num_heads if per_head else None)
         start = self._rng.standard_normal(shape)
         self.rel_key = MusicTable(start.astype(self.dtype))
 
@@ -729,7 +814,7 @@ class TransformerXL(Position):
     _limit = EXACT
 
     def __init__(self, num_heads: int, head_dim: int, *, rng: Any, dtype: Any) -> None:
-        self._set_up(locals())
+        self._set_up(rng, dtype, num_heads=num_heads, head_dim=head_dim)
         u, v = self._rng.normal(0.0, 0.02, (2, num_heads, head_dim))
         self.pos_bias_u, self.pos_bias_v = self._start(u), self._start(v)
         width = num_heads * head_dim
@@ -745,9 +830,10 @@ class TransformerXL(Position):
         self, query_length: int, key_length: int, query_offset: Any = 0
     ) -> dict[str, Any]:
         farthest, last = placed(query_length, key_length, query_offset)
-        # as a function, since a layer remembers its last call only
-        weight, bias = self.pos_proj.weight.data, self.pos_proj.bias
         encodings = self._encodings(farthest, last)
+        # `affine` and not a call of the layer, which would remember this call only: the
+        # position may serve several attentions before their backward.
+        weight, bias = self.pos_proj.weight.data, self.pos_proj.bias
         rows = affine(encodings, weight, None if bias is None else bias.data)
         return {
             "rel_key": split_heads(rows, len(self.pos_bias_u.data)),
@@ -760,7 +846,8 @@ class TransformerXL(Position):
         self, gradients: Any, query_length: int, key_length: int, query_offset: Any = 0
     ) -> None:
         super().add_gradients(gradients, query_length, key_length, query_offset)
-        encodings = self._encodings(*placed(query_length, key_length, query_offset))
+        farthest, last = placed(query_length, key_length, query_offset)
+        encodings = self._encodings(farthest, last)
         rows = join_heads(gradients.rel_key)
         self.pos_proj.weight.add_grad(product(rows.T, encodings))
         if self.pos_proj.bias is not None:

@@ -25,9 +25,13 @@ from relpos.nn.attention import AttentionLayer
 from relpos.nn.basic import Dropout, LayerNorm, Linear
 from relpos.nn.module import Parameter, Seed
 
-__all__ = ["ConformerGradients", "ConformerRelPositionAttention"]
-__all__ += ["RelPartialLearnableMultiHeadAttn"]
-__all__ += ["SharedBiasGradients", "TransformerXLGradients"]
+__all__ = [
+    "ConformerGradients",
+    "ConformerRelPositionAttention",
+    "RelPartialLearnableMultiHeadAttn",
+    "SharedBiasGradients",
+    "TransformerXLGradients",
+]
 
 
 @in_short
@@ -100,7 +104,10 @@ class RelPartialLearnableMultiHeadAttn(AttentionLayer):
         Added to the variance by `layer_norm`.
     tgt_len, ext_len, mem_len : optional
         Not used; the original has them.
-    rng, dtype : as every layer
+    rng : int, numpy.random.Generator or None, optional
+        Source of random numbers, such as initial values and dropout.
+    dtype : {float32, float64}
+        Of the parameters and the results.
 
     Attributes
     ----------
@@ -156,10 +163,21 @@ class RelPartialLearnableMultiHeadAttn(AttentionLayer):
         rng: Seed = None,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        given = self._set_up(settings_of(locals()))
-        self.n_head, self.d_head = given.n_head, given.d_head
-        self.d_model, self.dropatt = given.d_model, given.dropatt
-        self.pre_lnorm, self.owns_biases = given.pre_lnorm, given.owns_biases
+        settings = self._set_up(
+            rng,
+            dtype,
+            n_head=n_head,
+            d_model=d_model,
+            d_head=d_head,
+            dropout=dropout,
+            dropatt=dropatt,
+            pre_lnorm=pre_lnorm,
+            owns_biases=layer_owns_biases(r_r_bias, r_w_bias),
+            layer_norm_epsilon=layer_norm_epsilon,
+        )
+        self.n_head, self.d_head = settings.n_head, settings.d_head
+        self.d_model, self.dropatt = settings.d_model, settings.dropatt
+        self.pre_lnorm, self.owns_biases = settings.pre_lnorm, settings.owns_biases
         inner = self.n_head * self.d_head
         self.qkv_net = Linear(self.d_model, 3 * inner, bias=False, **self._options)
         self.r_net = Linear(self.d_model, inner, bias=False, **self._options)
@@ -234,7 +252,7 @@ class RelPartialLearnableMultiHeadAttn(AttentionLayer):
             is_causal=causal,
             min_relative_position=1 - total,
         )
-        out = segment + self.drop(out)
+        out = segment + self.drop(out)  # the residual connection
         if not self.pre_lnorm:
             out = self.layer_norm(out)
         return self._remember(out, context, total, np.shape(r), mems is not None)
@@ -257,53 +275,63 @@ class RelPartialLearnableMultiHeadAttn(AttentionLayer):
         if not self.pre_lnorm:
             grad = self.layer_norm.backward(grad)
         length = len(grad)
-        found = self._attend_back(self.drop.backward(grad), context)
+        gradients = self._attend_back(self.drop.backward(grad), context)
+        # One array for the one product of `qkv_net`. Queries of the memory were not
+        # used, so their rows stay zero.
         width = len(self.qkv_net.weight.data)
         packed = np.zeros((total, grad.shape[1], width), self.dtype)
-        query, key, value = np.split(packed, 3, axis=-1)
-        query[total - length :] = self._join(found.query)
-        key[...] = self._join(found.key)
-        value[...] = self._join(found.value)
+        query, key, value = np.split(packed, 3, axis=-1)  # views
+        query[total - length :] = self._join(gradients.query)
+        key[...] = self._join(gradients.key)
+        value[...] = self._join(gradients.value)
         grad_both = self.qkv_net.backward(packed)
         if self.pre_lnorm:
             grad_both = self.layer_norm.backward(grad_both)
-        grad_rows = join_heads(found.rel_key)[: r_shape[0]]
+        # `some_rows` may have added a row where r has none.
+        grad_rows = join_heads(gradients.rel_key)[: r_shape[0]]
         grad_r = self.r_net.backward(grad_rows).reshape(r_shape)
         grad_w = grad + grad_both[total - length :]
         grad_mems = grad_both[: total - length] if with_memory else None
         if not self.owns_biases:
-            u, v = found.pos_bias_u, found.pos_bias_v
+            u, v = gradients.pos_bias_u, gradients.pos_bias_v
             return SharedBiasGradients(grad_w, grad_r, u, v, grad_mems)
-        self.r_w_bias.add_grad(found.pos_bias_u)
-        self.r_r_bias.add_grad(found.pos_bias_v)
+        self.r_w_bias.add_grad(gradients.pos_bias_u)
+        self.r_r_bias.add_grad(gradients.pos_bias_v)
         return TransformerXLGradients(grad_w, grad_r, grad_mems)
+
+
+def layer_owns_biases(r_r_bias: object, r_w_bias: object) -> bool:
+    """Return whether the layer owns the biases: neither of them was given to it."""
+    if (r_r_bias is None) == (r_w_bias is None):
+        return r_r_bias is None
+    missing = "r_r_bias" if r_r_bias is None else "r_w_bias"
+    raise ValueError(
+        f"{missing}: got None while the other bias is given; expected both (the "
+        "model passes them at each call) or neither (the layer owns them)"
+    )
 
 
 def settings_of(given: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments that are settings; one says who owns the biases."""
-    missing = [name for name in ("r_r_bias", "r_w_bias") if given[name] is None]
-    if len(missing) == 1:
-        raise ValueError(
-            f"{missing[0]}: got None while the other bias is given; expected both (the "
-            "model passes them at each call) or neither (the layer owns them)"
-        )
     named = {"owns_biases" if n == "r_r_bias" else n: x for n, x in given.items()}
+    named["owns_biases"] = layer_owns_biases(given["r_r_bias"], given["r_w_bias"])
     unused = "r_w_bias", "tgt_len", "ext_len", "mem_len"
-    kept = {name: x for name, x in named.items() if name not in unused}
-    return kept | {"owns_biases": bool(missing)}
+    return {name: x for name, x in named.items() if name not in unused}
 
 
 def check_rows(rows: int, length: int, total: int, causal: bool) -> None:
     """Raise unless r has rows for every distance that may be visible."""
     need = total if causal else total + length - 1
     if rows < need:
-        why = "" if causal else (
-            " (the mask leaves future keys visible; hide them, or give r rows for the "
-            f"distances {total - 1} to {1 - length})"
-        )  # fmt: skip
+        reason = ""
+        if not causal:
+            reason = (
+                " (the mask leaves future keys visible; hide them, or give r rows for "
+                f"the distances {total - 1} to {1 - length})"
+            )
         raise ValueError(
             f"r: got {rows} rows for Lq = {length} and Lk = {total}, memory included; "
-            f"expected at least {need}{why}"
+            f"expected at least {need}{reason}"
         )
 
 
@@ -311,12 +339,15 @@ def read_call(
     layer: Any, args: tuple[Any, ...], keywords: Mapping[str, Any]
 ) -> tuple[Any, Any, Any, Any]:
     """Return (u, v, attn_mask, mems) from the arguments after w and r."""
-    own = (layer.r_w_bias, layer.r_r_bias) if layer.owns_biases else ()
+    # Where the model owns the biases they are the first of `args`, or keywords.
+    biases: tuple[Any, ...] = ()
+    owner, form = "model", "r_w_bias, r_r_bias, "
+    if layer.owns_biases:
+        biases = layer.r_w_bias, layer.r_r_bias
+        owner, form = "layer", ""
     try:
-        return _form(*own, *args, **keywords)
+        return _form(*biases, *args, **keywords)
     except TypeError:
-        form = "" if layer.owns_biases else "r_w_bias, r_r_bias, "
-        owner = "layer" if layer.owns_biases else "model"
         names = "".join(f", {name}=" for name in keywords)
         raise TypeError(
             f"{type(layer).__name__}: got {len(args)} arguments after w and r{names}; "
@@ -336,11 +367,12 @@ def check_mask_shape(
 ) -> None:
     """Refuse a shape of attn_mask that the published layer does not take."""
     if shape not in {(total, batch), (length, total, batch), (length, total, 1)}:
-        hint = " (a mask of pairs needs a last axis: attn_mask[:, :, None])"
+        hint = ""
+        if shape == (length, total):
+            hint = " (a mask of pairs needs a last axis: attn_mask[:, :, None])"
         raise ValueError(
             f"attn_mask: got shape {shape}; expected (Lk, B) = {(total, batch)} or "
-            f"(Lq, Lk, B or 1) = {(length, total, batch)}"
-            f"{hint * (shape == (length, total))}"
+            f"(Lq, Lk, B or 1) = {(length, total, batch)}{hint}"
         )
 
 
@@ -350,16 +382,17 @@ def read_mask(
     """Return what may attend, (B or 1, 1, Lq or 1, Lk), and whether that is causal."""
     if mask is None:
         return None, length <= 1  # then no key is in the future
-    given = as_mask("attn_mask", mask)
-    check_mask_shape(given.shape, length, total, batch)
-    hidden = as_zero_one("attn_mask", given)
+    flags = as_mask("attn_mask", mask)
+    check_mask_shape(flags.shape, length, total, batch)
+    hidden = as_zero_one("attn_mask", flags)
     if hidden.ndim == 2:
         hidden = hidden[None]
     past = np.tri(length, total, total - length, dtype=bool)
+    # The batch is the last axis of this mask, and the first axis in attention.
     allowed = ~hidden.transpose(2, 0, 1)[:, None]
     causal = not (allowed & ~past).any()
     if causal and (allowed | ~past).all():
-        return None, True  # nothing is hidden beyond what causal says
+        return None, True  # the mask hides the future and nothing else
     return allowed, causal
 
 
@@ -401,7 +434,10 @@ class ConformerRelPositionAttention(AttentionLayer):
         Width of the input, and number of heads, which divides it.
     dropout : float, default 0
         On the attention weights.
-    rng, dtype : as every layer
+    rng : int, numpy.random.Generator or None, optional
+        Source of random numbers, such as initial values and dropout.
+    dtype : {float32, float64}
+        Of the parameters and the results.
 
     Attributes
     ----------
@@ -444,9 +480,11 @@ class ConformerRelPositionAttention(AttentionLayer):
         rng: Seed = None,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        given = self._set_up(locals())
-        self.d_model, self.num_heads = given.d_model, given.num_heads
-        self.dropout: float = given.dropout
+        settings = self._set_up(
+            rng, dtype, d_model=d_model, num_heads=num_heads, dropout=dropout
+        )
+        self.d_model, self.num_heads = settings.d_model, settings.num_heads
+        self.dropout: float = settings.dropout
         self.linear_q, self.linear_k, self.linear_v, self.linear_out = (
             Linear(self.d_model, self.d_model, **self._options) for _ in range(4)
         )
@@ -499,14 +537,15 @@ class ConformerRelPositionAttention(AttentionLayer):
         new = keys.shape[1]
         if cache is not None:
             before = as_input("cache", cache, self.dtype, len(queries), "M", width)
-            keys, values = (np.concatenate([before, x], axis=1) for x in (keys, values))
+            keys = np.concatenate([before, keys], axis=1)
+            values = np.concatenate([before, values], axis=1)
         total, length = keys.shape[1], queries.shape[1]
         check_queries(length, total)
         allowed = None
         if mask is not None:
-            given = as_mask("mask", mask)
-            check_pairs(given.shape, len(queries), length, total)
-            allowed = as_zero_one("mask", given)[:, None]
+            flags = as_mask("mask", mask)
+            check_pairs(flags.shape, len(queries), length, total)
+            allowed = as_zero_one("mask", flags)[:, None]
         heads = self._project((queries, keys, values))
         out, context = self._attend(
             transformer_xl_attention,
@@ -525,23 +564,27 @@ class ConformerRelPositionAttention(AttentionLayer):
         rows = as_input("pos_emb", pos_emb, self.dtype, "...", self.d_model)
         if rows.ndim == 3 and len(rows) == 1:
             rows = rows[0]
-        # no keys need no rows
+        # 2 Lk - 1, but 0 rows without keys
         check_shape("pos_emb", rows, (max(2 * total - 1, 0), self.d_model))
         return some_rows(self.linear_pos(rows))
 
     def _backward(
         self, grad: Array, context: Any, pos_shape: Any, memory: Any
     ) -> ConformerGradients:
-        found = self._attend_back(grad, context)
-        self.pos_bias_u.add_grad(found.pos_bias_u)
-        self.pos_bias_v.add_grad(found.pos_bias_v)
-        query, key, value = self._project_back(found)
-        grad_rows = join_heads(found.rel_key)[: pos_shape[-2]]
+        gradients = self._attend_back(grad, context)
+        self.pos_bias_u.add_grad(gradients.pos_bias_u)
+        self.pos_bias_v.add_grad(gradients.pos_bias_v)
+        query, key, value = self._project_back(gradients)
+        # `some_rows` may have added a row where pos_emb has none.
+        grad_rows = join_heads(gradients.rel_key)[: pos_shape[-2]]
         pos_emb = self.linear_pos.backward(grad_rows).reshape(pos_shape)
         if memory is None:
             return ConformerGradients(query, key, value, pos_emb, None)
-        cache, new = key[:, :memory] + value[:, :memory], slice(memory, None)
-        return ConformerGradients(query, key[:, new], value[:, new], pos_emb, cache)
+        # The cache came before both keys and values, and has the gradient of both.
+        cache = key[:, :memory] + value[:, :memory]
+        return ConformerGradients(
+            query, key[:, memory:], value[:, memory:], pos_emb, cache
+        )
 
 
 def check_queries(length: int, total: int) -> None:
