@@ -23,8 +23,8 @@ DOTTED = re.compile(
 BARE = re.compile(r"(?<![\w.])(?:relpos\.)?([A-Za-z_][\w.]*)(?![\w.]*=)")
 #: Pages whose code has no `relpos.` before its names.
 WITHOUT_PREFIX = {"from-transformers", "functions", "models"}
-#: Spans that look like names: a file, and what the change log says of wrong ones.
-NO_NAMES = {"relpos.h", "relpos.name", "relpos.rope"}
+#: Spans that look like names: a file.
+NO_NAMES = {"relpos.h"}
 #: Texts of the repository that are pages of the site.
 PAGES = {
     "CONTRIBUTING.md": "contributing.md",
