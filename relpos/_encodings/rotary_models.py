@@ -82,7 +82,7 @@ def _as_model(kind: str, row: Any) -> Model:
         raise ValueError(f"models.toml: {kind}: got a grid with other fields")
     # The keys of a grid are not looked at: its configurations are refused before.
     is_checked = not row.get("grid", False)
-    fields = {"checked": is_checked} | row
+    fields: dict[str, Any] = {"checked": is_checked} | row
     return Model(**fields)
 
 

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 from backward_checks import difference_of
 from good_calls import GOOD
-from problems import DTYPES, normal
+from problems import normal
 from tolerances import assert_bitwise, normwise
 
-import relpos
 from relpos import recipes
 
 pytestmark = pytest.mark.usefixtures("strict_floats")
