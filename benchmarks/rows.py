@@ -46,7 +46,8 @@ class Spec:
     def of(cls, fields: dict[str, Any]) -> Spec:
         batch, heads, length, dim = fields["shape"]
         shape = batch, heads, length, dim
-        return cls(**{**fields, "shape": shape, "peers": tuple(fields["peers"])})
+        peers = tuple(fields["peers"])
+        return cls(**fields | {"shape": shape, "peers": peers})
 
     @property
     def label(self) -> str:

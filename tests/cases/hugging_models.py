@@ -26,7 +26,7 @@ class Case(NamedTuple):
 
 def build(case: Case, attn_implementation: str, **more: Any) -> Any:
     """The model in evaluation mode, with random weights: logits are of order 1."""
-    config = case.model.config_class(**{**case.settings, **more})
+    config = case.model.config_class(**case.settings | more)
     config._attn_implementation = attn_implementation
     model = case.model(config).eval()
     draw = torch.Generator().manual_seed(0)

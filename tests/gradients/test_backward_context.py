@@ -252,7 +252,7 @@ def test_results_resized_in_between():
 def test_what_an_input_is_a_view_of_resized_in_between():
     owner = np.ones(3 * 2 * 8 * 8)
     view = owner.reshape((3, 2, 8, 8))[:, :, ::2]
-    context = relpos.attention(**{**INPUTS, "query": view}, return_context=True)[3]
+    context = relpos.attention(**INPUTS | {"query": view}, return_context=True)[3]
     context.backward(**GOOD)
     owner.resize(7, refcheck=False)
     with pytest.raises(ValueError, match=r"^query: resized or reshaped since"):
@@ -262,7 +262,7 @@ def test_what_an_input_is_a_view_of_resized_in_between():
 @pytest.mark.parametrize("shape", [(2, 3, 4, 8), (3, 2, 8, 4), (1, 3, 2, 4, 8), (192,)])
 def test_inputs_reshaped_in_between(shape):
     query = INPUTS["query"].copy()
-    context = relpos.attention(**{**INPUTS, "query": query}, return_context=True)[3]
+    context = relpos.attention(**INPUTS | {"query": query}, return_context=True)[3]
     query.resize(shape, refcheck=False)
     with pytest.raises(ValueError, match=r"^query: resized or reshaped since the call"):
         context.backward(**GOOD)
@@ -273,7 +273,7 @@ def test_inputs_reshaped_in_between(shape):
 @pytest.mark.filterwarnings("ignore:.*:DeprecationWarning")
 def test_inputs_of_another_dtype_in_between():
     key = INPUTS["key"].copy()
-    context = relpos.attention(**{**INPUTS, "key": key}, return_context=True)[3]
+    context = relpos.attention(**INPUTS | {"key": key}, return_context=True)[3]
     key.dtype = np.int64
     with pytest.raises(ValueError, match=r"^key: resized or reshaped since the call"):
         context.backward(**GOOD)
