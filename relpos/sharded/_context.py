@@ -27,6 +27,7 @@ from relpos._twins import twin
 from relpos.sharded._plan import (
     Arguments,
     Axes,
+    Chunks,
     Grid,
     Index,
     Key,
@@ -62,50 +63,65 @@ LAZY = {"array_like": "dask array or array_like", "ndarray": "dask array"}
 
 def attend(call: Arguments) -> Any:
     """Check a call, build its graph, and return the results that it asks for."""
-    flags = [
-        as_flag(name, call[name])
-        for name in ("return_lse", "return_weights", "return_context")
-    ]
+    return_lse = as_flag("return_lse", call["return_lse"])
+    return_weights = as_flag("return_weights", call["return_weights"])
+    return_context = as_flag("return_context", call["return_context"])
     plan = make_plan(call)
     blocks = _forward_blocks(plan)
     kept = {name: _result(plan, blocks, name) for name in KEPT}
+    # Blocks are computed and joined in at least float32, and rounded once at the end.
     out, dtype = kept["out"], plan.problem.out_dtype
     if dtype != plan.problem.dtype:
         out = out.map_blocks(
             rounded, dtype, token="deliver", dtype=dtype, meta=np.empty((), dtype)
         )
-    if not any(flags):
+    if not (return_lse or return_weights or return_context):
         return out
-    lse = kept["lse"] if flags[0] else None
-    weights = _result(plan, blocks, "weights") if flags[1] else None
-    context = ShardedContext(plan, kept) if flags[2] else None
-    return AttentionOutput(out, lse, weights, context)
+    return AttentionOutput(
+        out,
+        kept["lse"] if return_lse else None,
+        _result(plan, blocks, "weights") if return_weights else None,
+        ShardedContext(plan, kept) if return_context else None,
+    )
 
 
 def _forward_blocks(plan: Plan) -> Delayed:
+    """Make a task for each chunk of rows, which returns all of its results.
+
+    It joins the tasks of the blocks of keys that the rows see.
+    """
     name, grid, shared = f"relpos-attention-{plan.token}", plan.grid, plan.shared
     layer: Layer = {}
     for index in grid.blocks(*grid.rows):
         parts: list[Key | None] = []
         for k in range(len(grid.chunks["k"])):
-            block, part = {**index, "k": k}, None
-            if plan.sees(block):
-                part = (f"{name}-part", *block.values())
-                chunks = _chunk_keys(plan.arrays, plan.axes, block)
-                layer[part] = (solve, shared.key, plan.place(block), chunks)
+            block: Index = {**index, "k": k}
+            if not plan.sees(block):
+                parts.append(None)
+                continue
+            part = (f"{name}-part", *block.values())
+            chunks = _chunk_keys(plan.arrays, plan.axes, block)
+            layer[part] = (solve, shared.key, plan.place(block), chunks)
             parts.append(part)
         _fold(layer, parts, (name, *index.values()), join)
     return tasks_of(name, layer, [shared, *plan.arrays])
 
 
 def _result(plan: Plan, blocks: Delayed, what: str) -> Any:
+    """Return one result of all chunks of rows as a dask array."""
     name, grid, sizes = f"relpos-{what}-{plan.token}", plan.grid, plan.problem.sizes
-    columns = {"out": (sizes.Dv,), "weights": (sizes.Lk,)}.get(what, ())
-    layer: Layer = {
-        (name, *block, *(0 for _ in columns)): (getitem, (blocks.key, *block), what)
-        for block in (tuple(index.values()) for index in grid.blocks(*grid.rows))
-    }
-    chunks = *(grid.chunks[axis] for axis in grid.rows), *((n,) for n in columns)
+    # Results have the axes of the rows; these two have one more, which is not cut.
+    last_chunks: tuple[Chunks, ...] = ()
+    if what == "out":
+        last_chunks = ((sizes.Dv,),)
+    elif what == "weights":
+        last_chunks = ((sizes.Lk,),)
+    layer: Layer = {}
+    for index in grid.blocks(*grid.rows):
+        block = tuple(index.values())
+        key = (name, *block, 0) if last_chunks else (name, *block)
+        layer[key] = (getitem, (blocks.key, *block), what)
+    chunks = (*(grid.chunks[axis] for axis in grid.rows), *last_chunks)
     graph = tasks_of(name, layer, [blocks]).dask
     return da.Array(graph, name, chunks, dtype=plan.problem.dtype)
 
@@ -199,91 +215,111 @@ class ShardedContext:
         fire = plan.problem.fire is not None
         kind: type[Any] = FireAttentionGradients if fire else AttentionGradients
         names = names_of(wrt, plan.problem.inputs, kind._fields)
-        given = [
-            None if value is None else with_shape(name, value)
-            for name, value in (("grad_out", grad_out), ("grad_lse", grad_lse))
-        ]
-        self._check(given)
+        if grad_out is not None:
+            grad_out = with_shape("grad_out", grad_out)
+        if grad_lse is not None:
+            grad_lse = with_shape("grad_lse", grad_lse)
+        self._check(grad_out, grad_lse)
         if num_threads is not None:
             threads = {"num_threads": choose_num_threads(num_threads)}
             values = plan.recipe.values | threads
             plan = plan._replace(recipe=plan.recipe._replace(values=values))
-        blocks, parts = self._blocks(plan, given, tuple(names))
+        blocks, parts = self._blocks(plan, grad_out, grad_lse, tuple(names))
         return kind(**{name: self._gradient(name, blocks, parts) for name in names})
 
-    def _check(self, given: list[Any]) -> None:
+    def _check(self, grad_out: Any, grad_lse: Any) -> None:
         """Raise as a call on arrays in memory would."""
         kept = {name: stand_in(name, self._kept[name]) for name in KEPT}
         saved = Saved(kept["out"], kept["row_max"], kept["row_sum"], 0)
-        gradients = [
-            None if array is None else stand_in(name, array)
-            for name, array in zip(("grad_out", "grad_lse"), given, strict=True)
-        ]
-        check_gradients(self._plan.problem, saved, *gradients)
+        if grad_out is not None:
+            grad_out = stand_in("grad_out", grad_out)
+        if grad_lse is not None:
+            grad_lse = stand_in("grad_lse", grad_lse)
+        check_gradients(self._plan.problem, saved, grad_out, grad_lse)
 
     def _blocks(
-        self, plan: Plan, given: list[Any], names: tuple[str, ...]
+        self, plan: Plan, grad_out: Any, grad_lse: Any, names: tuple[str, ...]
     ) -> tuple[Delayed, Parts]:
         """Make one task for each block that has one, and list their keys by block."""
         grid, rows = plan.grid, [self._kept[name] for name in KEPT]
-        axes: list[Axes] = [(*grid.rows, None), *[grid.rows] * 3]
-        grads = [
-            None if array is None else rechunked(array, row.chunks)
-            for array, row in zip(given, rows, strict=False)
-        ]
-        token = tokenize(plan.recipe, names, *rows, *plan.arrays, *grads)
+        out, lse = self._kept["out"], self._kept["lse"]
+        out_axes: Axes = (*grid.rows, None)
+        axes: list[Axes] = [out_axes, grid.rows, grid.rows, grid.rows]  # as in KEPT
+        if grad_out is not None:
+            grad_out = rechunked(grad_out, out.chunks)
+        if grad_lse is not None:
+            grad_lse = rechunked(grad_lse, lse.chunks)
+        token = tokenize(plan.recipe, names, *rows, *plan.arrays, grad_out, grad_lse)
         name = f"relpos-backward-{token}"
         layer: Layer = {}
         shared = plan.shared
         parts: Parts = []
         for index in grid.blocks():
-            key = (name, *index.values()) if plan.sees(index) else None
-            if key is not None:
-                pairs = zip(grads, axes, strict=False)
-                layer[key] = (
-                    differentiate,
-                    shared.key,
-                    plan.place(index),
-                    _chunk_keys(plan.arrays, plan.axes, index),
-                    list(names),
-                    *(None if x is None else key_of(x, own, index) for x, own in pairs),
-                    _chunk_keys(rows, axes, index),
-                )
+            if not plan.sees(index):
+                parts.append((index, None))
+                continue
+            key = (name, *index.values())
+            layer[key] = (
+                differentiate,
+                shared.key,
+                plan.place(index),
+                _chunk_keys(plan.arrays, plan.axes, index),
+                list(names),
+                None if grad_out is None else key_of(grad_out, out_axes, index),
+                None if grad_lse is None else key_of(grad_lse, grid.rows, index),
+                _chunk_keys(rows, axes, index),
+            )
             parts.append((index, key))
-        needs = [shared, *plan.arrays, *rows, *(x for x in grads if x is not None)]
+        gradients = [x for x in (grad_out, grad_lse) if x is not None]
+        needs = [shared, *plan.arrays, *rows, *gradients]
         return tasks_of(name, layer, needs), parts
 
     def _gradient(self, name: str, blocks: Delayed, parts: Parts) -> Any:
         """Sum the gradients of one input over the blocks."""
         problem, grid = self._plan.problem, self._plan.grid
-        given, batch = problem.inputs[name], problem.batch
-        shape = given.shape
+        operand, batch = problem.inputs[name], problem.batch
+        shape = operand.shape
+        # An input with an entry for each query or key may lack batch axes, or have one
+        # item there for all. Tasks write its gradient for each item: these are the axes
+        # that are summed afterwards.
         repeated: tuple[int, ...] = ()
         if name in WRITTEN:
-            shape = (*batch, *given.shape[-3:])
-            own = (*(1,) * (len(shape) - given.ndim), *given.shape)
-            sizes = zip(own, shape, strict=True)
-            repeated = tuple(n for n, (one, full) in enumerate(sizes) if one != full)
-        dtype = given.dtype.newbyteorder("=")
+            shape = (*batch, *operand.shape[-3:])
+            missing = len(shape) - operand.ndim
+            padded = (1,) * missing + operand.shape
+            repeated = tuple(
+                axis for axis, size in enumerate(shape) if padded[axis] != size
+            )
+        dtype = operand.dtype.newbyteorder("=")
         if name == "sinks":
             parts = [part for part in parts if self._plan.has_sinks(part[0])]
         title = f"relpos-grad-{name}-{blocks.key.rpartition('-')[2]}"
-        home = f"{title}-parts"
-        picks = [(index, key and (home, *key[1:])) for index, key in parts]
-        layer = {(home, *key[1:]): (getitem, key, name) for _, key in parts if key}
-        below = tasks_of(home, layer, [blocks])
+        # A task of each block picks this gradient out of all that the block returns.
+        layer: Layer = {}
+        picks: Parts = []
+        for index, key in parts:
+            if key is None:
+                picks.append((index, None))
+                continue
+            pick = (f"{title}-parts", *key[1:])
+            layer[pick] = (getitem, key, name)
+            picks.append((index, pick))
+        picked = tasks_of(f"{title}-parts", layer, [blocks])
         axes = axes_of(name, shape, len(batch))
-        whole = problem.dtype if repeated else dtype
-        found = _total(title, below, picks, axes, shape, grid, whole)
+        # What is summed further stays in the dtype of the computation until then.
+        sum_dtype = problem.dtype if repeated else dtype
+        gradient = _total(title, picked, picks, axes, shape, grid, sum_dtype)
         if repeated:
-            found = found.rechunk(dict.fromkeys(repeated, -1))
-            chunks = tuple(
-                (1,) if n in repeated else cut for n, cut in enumerate(found.chunks)
+            gradient = gradient.rechunk(dict.fromkeys(repeated, -1))
+            chunks = [*gradient.chunks]
+            for axis in repeated:
+                chunks[axis] = (1,)
+            gradient = gradient.map_blocks(
+                sum_repeated, repeated, shape, dtype, dtype=dtype, chunks=tuple(chunks)
             )
-            found = found.map_blocks(
-                sum_repeated, repeated, shape, dtype, dtype=dtype, chunks=chunks
-            )
-        return found.reshape(given.shape) if found.shape != given.shape else found
+        if gradient.shape != operand.shape:
+            gradient = gradient.reshape(operand.shape)
+        return gradient
 
 
 # ---- graphs of dask, by hand ---------------------------------------------------------
@@ -296,21 +332,26 @@ def _fold(
 
     A part that is None is empty and needs no join. `last` becomes the key of the whole.
     """
-    home, level = f"{last[0]}-join", 0
+    join_name, level = f"{last[0]}-join", 0
     while len(parts) > 1:
         level += 1
         joined: list[Key | None] = []
         for first in range(0, len(parts) - 1, 2):
-            pair = parts[first : first + 2]
-            found = [part for part in pair if part is not None]
-            if len(found) == 2:
-                key = (home, *last[1:], level, first)
-                layer[key] = (join, *found)
-                found = [key]
-            joined.append(found[0] if found else None)
-        parts = [*joined, *parts[2 * len(joined) :]]
-    whole = parts[0]
-    layer[last] = layer.pop(whole) if whole and whole[0] == home else (_same, whole)
+            left, right = parts[first], parts[first + 1]
+            if left is None or right is None:
+                joined.append(right if left is None else left)
+                continue
+            key = (join_name, *last[1:], level, first)
+            layer[key] = (join, left, right)
+            joined.append(key)
+        if len(parts) % 2:  # the last one has no neighbour on this level
+            joined.append(parts[-1])
+        parts = joined
+    root = parts[0]
+    if root is not None and root[0] == join_name:
+        layer[last] = layer.pop(root)  # the last join, under the other key
+    else:  # a part alone, which was not joined
+        layer[last] = (_same, root)
 
 
 def _same(value: Any) -> Any:
@@ -334,23 +375,23 @@ def _total(
     chunks = tuple(
         grid.chunks_of(axis, size) for axis, size in zip(axes, shape, strict=True)
     )
-    found: dict[tuple[int, ...], list[Key | None]] = {}
+    parts_of: dict[tuple[int, ...], list[Key | None]] = {}
     for index, key in parts:
         place = tuple(number(axis, index) for axis in axes)
-        found.setdefault(place, []).append(key)
+        parts_of.setdefault(place, []).append(key)
     layer: Layer = {}
     for place in np.ndindex(*(len(cut) for cut in chunks)):
         sizes = tuple(cut[n] for cut, n in zip(chunks, place, strict=True))
-        keys = found[place]
-        some = [key for key in keys if key is not None]
-        if not some:  # no query sees these keys
+        keys = parts_of[place]
+        visible = [key for key in keys if key is not None]
+        if not visible:  # no query sees these keys
             layer[(name, *place)] = (np.zeros, sizes, dtype)
             continue
-        whole = some[0]
-        if len(some) > 1:
-            whole = (f"{name}-sum", *place)
-            _fold(layer, keys, whole, add)
-        layer[(name, *place)] = (rounded_twice, whole, dtype)
+        total = visible[0]
+        if len(visible) > 1:
+            total = (f"{name}-sum", *place)
+            _fold(layer, keys, total, add)
+        layer[(name, *place)] = (rounded_twice, total, dtype)
     graph = tasks_of(name, layer, [blocks]).dask
     return da.Array(graph, name, chunks, dtype=dtype)
 

@@ -25,6 +25,8 @@ from relpos._settings import choose_num_threads
 from relpos._undo import whole
 from relpos.sharded._tasks import PLACED, Place, Recipe
 
+#: A call, of which any argument may be a dask array.
+Arguments: TypeAlias = dict[str, Any]
 #: An axis of the grid: a batch axis by its number, or H, q, k as in `Operand`.
 Axis = int | str
 #: Those of an array, None where it is not cut.
@@ -45,10 +47,10 @@ class Grid(NamedTuple):
 
     def blocks(self, *axes: Axis) -> Iterator[Index]:
         """Every block, or those of some axes, the last axis running fastest."""
-        names = axes or tuple(self.chunks)
-        counts = (range(len(self.chunks[axis])) for axis in names)
-        for numbers in itertools.product(*counts):
-            yield dict(zip(names, numbers, strict=True))
+        chosen = axes or tuple(self.chunks)
+        numbers_of = [range(len(self.chunks[axis])) for axis in chosen]
+        for numbers in itertools.product(*numbers_of):
+            yield dict(zip(chosen, numbers, strict=True))
 
     @property
     def batch(self) -> tuple[Axis, ...]:
@@ -74,20 +76,26 @@ class Grid(NamedTuple):
 
 def axes_of(name: str, shape: tuple[int, ...], batch: int) -> Axes:
     """Return the axis of the grid that cuts each axis of an argument, None for none."""
-    if name in NAMES:  # outputs of FIRE's network are heads
-        return ("H" if name in ("w2", "b2") else None, None)[: len(shape)]
+    if name in NAMES:  # FIRE's network: only the outputs, which are heads, are cut
+        of_heads: Axis | None = "H" if name in ("w2", "b2") else None
+        return (of_heads, None)[: len(shape)]
     letters = ROWS[name].letters.replace("1", "")
     if name == "log_decay":  # a block needs the numbers of keys after its own, too
         letters = letters.replace("k", "L")
+    # Letters name the last axes, of which an array may lack the first; batch axes are
+    # before them, aligned at the last one as NumPy broadcasts.
     core = letters[max(0, len(letters) - len(shape)) :]
     leading = len(shape) - len(core)
-    axes = [*range(batch - leading, batch), *(x if x in "HKqk" else None for x in core)]
+    axes: list[Axis | None] = [*range(batch - leading, batch)]
+    for letter in core:
+        axes.append(letter if letter in "HKqk" else None)
     return tuple(
         None if size == 1 else axis for axis, size in zip(axes, shape, strict=True)
     )
 
 
 def number(axis: Axis | None, index: Index) -> int:
+    """Return the number of a block's chunk on an axis; key heads are cut as heads."""
     if axis is None:
         return 0
     return index["H" if axis == "K" else axis]
@@ -114,7 +122,8 @@ def grid_of(
     extents: dict[Axis, int] = dict(enumerate(batch))
     extents |= {"H": sizes.H, "q": sizes.Lq, "k": sizes.Lk}
     chunks: dict[Axis, Chunks] = {axis: (size,) for axis, size in extents.items()}
-    for name, array in reversed([*arrays.items()]):
+    # In reverse, so that the first array that is cut on an axis is the last to say how.
+    for name, array in reversed(list(arrays.items())):
         if not isinstance(array, da.Array):
             continue
         axes = axes_of(name, array.shape, len(batch))
@@ -167,43 +176,44 @@ class _View(NamedTuple):
 
 
 def visibility_of(
-    problem: Problem, given: dict[str, Any], grid: Grid, everything: bool
+    problem: Problem, operands: Arguments, grid: Grid, everything: bool
 ) -> tuple[Array, Array]:
     """Find the blocks that have a task, (*batch, q, k), and those that have the sinks.
 
     A block of queries has at least one, even if they see nothing. The sinks belong to
     the last block of keys that the window leaves to it, (q,), for all batch items.
     """
-    view = _view(problem, given)
+    view = _view(problem, operands)
     counts = [len(grid.chunks[axis]) for axis in (*grid.batch, "q", "k")]
     reached = _reached(view, grid)
-    last = counts[-1] - 1 - reached[:, ::-1].argmax(axis=1)
+    last = counts[-1] - 1 - reached[:, ::-1].argmax(axis=1)  # of each row that is True
     visible = np.broadcast_to(reached | everything, counts).copy()
-    if not everything and any(name in given for name in PLACED):
+    if not everything and any(name in operands for name in PLACED):
         for place in np.ndindex(*counts[:-1]):
             visible[place] &= _seen(view, grid, place)
     for query, key in enumerate(last):
-        one = visible[..., query, :]
-        one[..., key] |= ~one.any(axis=-1) | ("sinks" in given)
+        of_query = visible[..., query, :]
+        of_query[..., key] |= ~of_query.any(axis=-1) | ("sinks" in operands)
     return visible, last
 
 
-def _view(problem: Problem, given: dict[str, Any]) -> _View:
+def _view(problem: Problem, operands: Arguments) -> _View:
     known = {
-        name: given[name]
+        name: operands[name]
         for name in PLACED
-        if name in given and not isinstance(given[name], da.Array)
+        if name in operands and not isinstance(operands[name], da.Array)
     }
-    sides = problem.operands["window_left"], problem.operands["window_right"]
-    if "query_offset" in given and "query_offset" not in known:
-        sides = UNBOUNDED, UNBOUNDED
+    left, right = problem.operands["window_left"], problem.operands["window_right"]
+    if "query_offset" in operands and "query_offset" not in known:
+        # It is lazy: where the window lies is not known before it is computed.
+        left = right = UNBOUNDED
     batch, keys = problem.batch, problem.sizes.Lk
     offset = np.broadcast_to(known.get("query_offset", 0), batch)
     lengths = np.broadcast_to(known.get("key_lengths", keys), batch)
     ranges = known.get("key_ranges")
     if ranges is not None:
         ranges = np.broadcast_to(ranges, (*batch, *ranges.shape[-2:]))
-    return _View(*sides, offset, lengths, ranges)
+    return _View(left, right, offset, lengths, ranges)
 
 
 def _reached(view: _View, grid: Grid) -> Array:
@@ -211,7 +221,9 @@ def _reached(view: _View, grid: Grid) -> Array:
 
     Queries to which it leaves none get the last keys.
     """
-    low, high = (f(view.offset) if view.offset.size else 0 for f in (np.min, np.max))
+    low = high = 0
+    if view.offset.size:
+        low, high = np.min(view.offset), np.max(view.offset)
     first, last = _ends(grid, "q")
     begin, end = _ends(grid, "k")
     reached = np.ones((len(first), len(begin)), bool)
@@ -255,19 +267,16 @@ def _seen(view: _View, grid: Grid, place: tuple[int, ...]) -> Array:
     if view.right != UNBOUNDED:
         end = np.minimum(end, at + highest + view.right + 1)
     begin, end = np.broadcast_arrays(begin, end)
-    # +1 at the first block of each run and -1 after its last: sums count the runs
-    some, ends = begin < end, _ends(grid, "k")[1]
-    low = np.searchsorted(ends, begin[some], side="right")
-    high = np.searchsorted(ends, end[some] - 1, side="right") + 1
+    # +1 at the first block of each run and -1 after its last: sums count the runs.
+    not_empty, ends = begin < end, _ends(grid, "k")[1]
+    low = np.searchsorted(ends, begin[not_empty], side="right")
+    high = np.searchsorted(ends, end[not_empty] - 1, side="right") + 1
     size = len(ends) + 1
     steps = np.bincount(low, minlength=size) - np.bincount(high, minlength=size)
     return np.cumsum(steps)[:-1] > 0
 
 
 # ---- the plan of a call --------------------------------------------------------------
-
-#: A call, of which any argument may be a dask array.
-Arguments: TypeAlias = dict[str, Any]
 
 #: Arguments that each block has whole; arrays among them may be dask arrays.
 _WHOLE = ("buckets", *NAMES, *GRAPH)
@@ -321,20 +330,22 @@ class Plan(NamedTuple):
         spans = [range(*self.grid.span(axis, index[axis])) for axis in self.grid.batch]
         numbers = np.arange(math.prod(self.problem.batch)).reshape(self.problem.batch)
         items = numbers[np.ix_(*spans)] if spans else numbers
-        cuts = [
-            [
-                (cut, number(axis, index))
-                for axis, cut in zip(axes, x.chunks, strict=True)
-            ]
-            for x, axes in zip(self.arrays, self.axes, strict=True)
-        ]
-        shapes = tuple(tuple(int(cut[n]) for cut, n in own) for own in cuts)
-        begins = tuple(tuple(int(sum(cut[:n])) for cut, n in own) for own in cuts)
+        shapes, begins = [], []
+        for array, axes in zip(self.arrays, self.axes, strict=True):
+            shape, begin = [], []
+            for axis, chunks in zip(axes, array.chunks, strict=True):
+                n = number(axis, index)
+                shape.append(int(chunks[n]))
+                begin.append(int(sum(chunks[:n])))
+            shapes.append(tuple(shape))
+            begins.append(tuple(begin))
         query, key, head = (self.grid.span(axis, index[axis])[0] for axis in "qkH")
         several = len(self.grid.chunks["k"]) > 1
         key_heads = self.problem.sizes.Hk
         part = Part(self.seed, query, key, head, items.ravel(), key_heads, several)
-        return Place(part, items.shape, self.has_sinks(index), shapes, begins)
+        return Place(
+            part, items.shape, self.has_sinks(index), tuple(shapes), tuple(begins)
+        )
 
 
 @whole  # a generator that was drawn from
@@ -351,32 +362,57 @@ def make_plan(arguments: Arguments) -> Plan:
         arguments["labels"] = None
     problem = _check_whole(arguments)
     look_at_mask(problem)  # one that is not lazy
-    given = {
-        name: x if isinstance(x, da.Array) else ROWS[name].read(x)
-        for name in ROWS
-        if (x := arguments.get(name)) is not None
-    }
-    grid = grid_of(given, problem.batch, problem.sizes, "edges" in arguments)
+    operands: Arguments = {}
+    for name, row in ROWS.items():
+        value = arguments.get(name)
+        if value is not None:
+            operands[name] = value if isinstance(value, da.Array) else row.read(value)
+    grid = grid_of(operands, problem.batch, problem.sizes, "edges" in arguments)
     arrays, axes = [], []
-    for name, x in given.items():
-        own = axes_of(name, x.shape, len(problem.batch))
-        cuts = (grid.chunks_of(*pair) for pair in zip(own, x.shape, strict=True))
-        arrays.append(rechunked(x, tuple(cuts)))
-        axes.append(own)
-    values = {n: arguments[n] for n in (*_OPTIONS, *_WHOLE) if n in arguments}
-    kinds = (np.ndarray, list, tuple)  # what may change before the tasks run
-    values |= deepcopy({n: x for n, x in values.items() if isinstance(x, kinds)})
-    asked = arguments["num_threads"]
-    values["num_threads"] = 1 if asked is None else choose_num_threads(asked)
+    for name, array in operands.items():
+        array_axes = axes_of(name, array.shape, len(problem.batch))
+        pairs = zip(array_axes, array.shape, strict=True)
+        chunks = tuple(grid.chunks_of(axis, size) for axis, size in pairs)
+        arrays.append(rechunked(array, chunks))
+        axes.append(array_axes)
     weights = as_flag("return_weights", arguments["return_weights"])
-    values["return_weights"] = weights
+    values = _values_of(arguments, weights)
     seed = draw_seed(arguments["rng"], problem.operands["dropout_p"])
-    lazy, check = _later_check(values, given)
+    lazy, check = _later_check(values, operands)
     values |= dict.fromkeys(_lazy_of(values))
-    recipe = Recipe(tuple(given), values, problem.dtype)
-    seen = visibility_of(problem, given, grid, weights)
-    token = tokenize(recipe, seed, seen, *arrays, *lazy.values())
-    return Plan(token, problem, recipe, seed, lazy, check, grid, arrays, axes, *seen)
+    recipe = Recipe(tuple(operands), values, problem.dtype)
+    visible, last = visibility_of(problem, operands, grid, weights)
+    token = tokenize(recipe, seed, (visible, last), *arrays, *lazy.values())
+    return Plan(
+        token,
+        problem,
+        recipe,
+        seed,
+        lazy,
+        check,
+        grid,
+        arrays,
+        axes,
+        visible,
+        last,
+    )
+
+
+def _values_of(arguments: Arguments, return_weights: bool) -> Arguments:
+    """Return the arguments that each block has whole, as they are now."""
+    values: Arguments = {}
+    for name in (*_OPTIONS, *_WHOLE):
+        if name in arguments:
+            value = arguments[name]
+            # The tasks run later, and a caller may change these before they do.
+            is_mutable = isinstance(value, np.ndarray | list | tuple)
+            values[name] = deepcopy(value) if is_mutable else value
+    num_threads = arguments["num_threads"]
+    values["num_threads"] = (
+        1 if num_threads is None else choose_num_threads(num_threads)
+    )
+    values["return_weights"] = return_weights
+    return values
 
 
 def rechunked(array: Any, chunks: tuple[Chunks, ...]) -> Any:
@@ -408,25 +444,24 @@ def _completed(
         return recipe
     lazy = {name: np.asarray(x) for name, x in zip(names, arrays, strict=True)}
     prepare(DEFAULTS | _in_memory(recipe.values | check | lazy))
-    found = {name: lazy.get(name, x) for name, x in recipe.values.items()}
-    return recipe._replace(values=found)
+    values = {name: lazy.get(name, x) for name, x in recipe.values.items()}
+    return recipe._replace(values=values)
 
 
-def _later_check(values: Arguments, given: Arguments) -> tuple[Arguments, Arguments]:
+def _later_check(values: Arguments, operands: Arguments) -> tuple[Arguments, Arguments]:
     """Return the lazy small arguments of a checked call, and arrays to check them with.
 
-    `given` are its arrays that are cut, `values` its other arguments.
+    `operands` are its arrays that are cut, `values` its other arguments.
     """
-    own = {name: given[name] for name in PLACED if name in given}
-    if values["beyond"] != "raise" and "log_decay" not in given:
-        own.pop("key_ranges", None)  # any will do
-    lazy = {name: x.rechunk(-1) for name, x in _lazy_of(own | values).items()}
-    return lazy, {
-        name: x
-        if name in own and not isinstance(x, da.Array)
-        else Form(x.shape, x.dtype)
-        for name, x in given.items()
-    }
+    placed = {name: operands[name] for name in PLACED if name in operands}
+    if values["beyond"] != "raise" and "log_decay" not in operands:
+        placed.pop("key_ranges", None)  # every range is allowed then
+    lazy = {name: x.rechunk(-1) for name, x in _lazy_of(placed | values).items()}
+    check: Arguments = {}
+    for name, array in operands.items():
+        is_read = name in placed and not isinstance(array, da.Array)
+        check[name] = array if is_read else Form(array.shape, array.dtype)
+    return lazy, check
 
 
 def _check_whole(arguments: Arguments) -> Problem:
@@ -440,11 +475,13 @@ def _check_whole(arguments: Arguments) -> Problem:
             )
     arrays = _in_memory(arguments)
     if lazy.keys() & {*PLACED}:
-        # without a visible key, nothing is said of pairs that are not known yet
+        # With lengths of 0 no key is visible, and nothing is checked of pairs that are
+        # known only when these arguments are computed.
         lengths = arrays["key_lengths"]
         lengths = OPERANDS["key_lengths"].read(0 if lengths is None else lengths)
         arrays["key_lengths"] = np.zeros_like(lengths)
     if "indptr" in lazy and lazy["indptr"].dtype.kind in "iu":
+        # Valid, whatever the lazy ones are: the last query has all edges.
         arrays["indptr"] = np.zeros(lazy["indptr"].shape, np.int64)
         arrays["indptr"][..., -1:] = np.size(arrays["indices"])
     return prepare(arrays)
@@ -456,15 +493,15 @@ def stand_in(name: str, array: Any) -> Array:
     return np.broadcast_to(np.zeros((), array.dtype), array.shape)
 
 
-def _in_memory(arrays: dict[str, Any]) -> dict[str, Any]:
+def _in_memory(arguments: Arguments) -> Arguments:
     """Replace dask arrays and forms by zeros."""
-    return {
-        name: stand_in(name.removeprefix("edge_"), x)
-        if isinstance(x, da.Array | Form)
-        else x
-        for name, x in arrays.items()
-    }
+    replaced = dict(arguments)
+    for name, x in arguments.items():
+        if isinstance(x, da.Array | Form):
+            # The error names the argument of a graph: `labels`, here "edge_labels".
+            replaced[name] = stand_in(name.removeprefix("edge_"), x)
+    return replaced
 
 
-def _lazy_of(arguments: dict[str, Any]) -> dict[str, Any]:
+def _lazy_of(arguments: Arguments) -> Arguments:
     return {name: x for name, x in arguments.items() if isinstance(x, da.Array)}

@@ -20,8 +20,14 @@ from relpos._twins import twin
 from relpos.sharded._context import LAZY, attend
 from relpos.sharded._plan import with_shape
 
-__all__ = ["attention", "fire_attention", "graph_attention"]
-__all__ += ["relative_global_attention", "shaw_attention", "transformer_xl_attention"]
+__all__ = [
+    "attention",
+    "fire_attention",
+    "graph_attention",
+    "relative_global_attention",
+    "shaw_attention",
+    "transformer_xl_attention",
+]
 
 
 @shows_keywords()
@@ -314,5 +320,22 @@ def graph_attention(
     array([[[2. ],
             [1.5]]])
     """
-    given = DEFAULTS | locals()
-    return attend(given | {"edge_labels": labels, "labels": None})
+    call = {
+        "query": query,
+        "key": key,
+        "value": value,
+        "indptr": indptr,
+        "indices": indices,
+        "edge_labels": labels,  # one for each edge; `labels` are of pairs
+        "rel_key": rel_key,
+        "rel_value": rel_value,
+        "edges": edges,
+        "position_query": position_query,
+        "softcap": softcap,
+        "sinks": sinks,
+        "scale": scale,
+        "return_lse": return_lse,
+        "return_context": return_context,
+        "num_threads": num_threads,
+    }
+    return attend(DEFAULTS | call)

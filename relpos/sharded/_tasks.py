@@ -42,10 +42,12 @@ class Place(NamedTuple):
 
 
 def solve(recipe: Recipe, place: Place, arrays: list[Array]) -> dict[str, Array]:
-    call = _call_of(recipe, place, arrays, READ_SHORT)
+    """Compute the results of a block, as if its keys were all there are."""
+    call, part = _call_of(recipe, place, arrays, READ_SHORT)
     try:
-        return forward(*call)
-    except (IndexError, ValueError) as error:  # counts from the begin of a chunk
+        return forward(call, part)
+    except (IndexError, ValueError) as error:
+        # An index in its text counts from the begin of the chunk: say where that is.
         name = str(error).partition(":")[0]
         begin = dict(zip(recipe.names, place.begins, strict=True)).get(name, ())
         if name == "log_decay":  # which `_move_positions` has cut
@@ -73,12 +75,13 @@ def differentiate(
         if call[name] is not None:
             shape = (*place.batch, *call[name].shape[-3:])
             call[name] = np.broadcast_to(call[name], shape)
-    found = backward(call, grad_out, grad_lse, rows, names, part)
-    parts: dict[str, Array] = {name: getattr(found, name) for name in names}
-    if "log_decay" in parts:  # that of the numbers before its first key is 0
-        before = [(0, 0)] * (parts["log_decay"].ndim - 1) + [(place.part.key, 0)]
-        parts["log_decay"] = np.pad(parts["log_decay"], before)
-    return parts
+    gradients = backward(call, grad_out, grad_lse, rows, names, part)
+    by_name: dict[str, Array] = {name: getattr(gradients, name) for name in names}
+    if "log_decay" in by_name:
+        # The block had the numbers from its first key on: of those before it is 0.
+        before = [(0, 0)] * (by_name["log_decay"].ndim - 1) + [(place.part.key, 0)]
+        by_name["log_decay"] = np.pad(by_name["log_decay"], before)
+    return by_name
 
 
 def _call_of(
@@ -91,33 +94,36 @@ def _call_of(
                 f"{name}: a chunk has shape {array.shape}, where its dask array says "
                 f"{shape}; expected what it says (map_blocks takes chunks=)"
             )
-    given: Call = recipe.values | dict(zip(recipe.names, arrays, strict=True))
-    for name, value in given.items():
+    call: Call = recipe.values | dict(zip(recipe.names, arrays, strict=True))
+    for name, value in call.items():
         if isinstance(value, np.ndarray) and name in (*recipe.names, *NAMES):
-            given[name] = _computed(name, value, recipe.dtype, name in short)
+            call[name] = _computed(name, value, recipe.dtype, name in short)
     if not place.with_sinks:
-        given.pop("sinks", None)
+        call.pop("sinks", None)
     part = None
-    if "edges" not in given:
-        items = np.array(place.part.items)  # a copy, as sent memory is unaligned
+    if "edges" not in call:
+        # A copy: what distributed sends to a worker may lie unaligned in memory.
+        items = np.array(place.part.items)
         part = place.part._replace(items=items)
-        _move_positions(given, part)
-    return DEFAULTS | given, part
+        _move_positions(call, part)
+    return DEFAULTS | call, part
 
 
-def _move_positions(given: dict[str, Any], part: Part) -> None:
+def _move_positions(call: Call, part: Part) -> None:
     """Count positions of the whole from the first query and key of a block."""
-    given |= {name: ROWS[name].read(given[name]) for name in PLACED if name in given}
-    offset = given.get("query_offset", np.array(0))
-    given["query_offset"] = offset + (part.query - part.key)
-    count = given["key"].shape[-2]
-    if "log_decay" in given:
-        given["log_decay"] = given["log_decay"][..., part.key :]
-    if "key_lengths" in given:
-        given["key_lengths"] = np.clip(given["key_lengths"] - part.key, 0, count)
-    if "key_ranges" in given:
-        ranges = np.clip(given["key_ranges"], part.key, part.key + count)
-        given["key_ranges"] = ranges - part.key
+    for name in PLACED:
+        if name in call:
+            call[name] = ROWS[name].read(call[name])
+    offset = call.get("query_offset", np.array(0))
+    call["query_offset"] = offset + (part.query - part.key)
+    count = call["key"].shape[-2]
+    if "log_decay" in call:
+        call["log_decay"] = call["log_decay"][..., part.key :]
+    if "key_lengths" in call:
+        call["key_lengths"] = np.clip(call["key_lengths"] - part.key, 0, count)
+    if "key_ranges" in call:
+        ranges = np.clip(call["key_ranges"], part.key, part.key + count)
+        call["key_ranges"] = ranges - part.key
 
 
 def _computed(name: str, array: Array, dtype: np.dtype[Any], short: bool) -> Array:
@@ -134,17 +140,22 @@ def _computed(name: str, array: Array, dtype: np.dtype[Any], short: bool) -> Arr
 
 @quiet
 def join(a: dict[str, Array], b: dict[str, Array]) -> dict[str, Array]:
+    """Join the results of the same rows over two runs of keys, a's before b's."""
     out, lse = merge_attention(a["out"], a["lse"], b["out"], b["lse"])
-    # the maximum of a row without a key is 0, which is none of its logits
-    found = [np.where(x["row_sum"] == 0, -np.inf, x["row_max"]) for x in (a, b)]
-    row_max = np.maximum(*found).astype(lse.dtype)
+    row_max = np.maximum(_maxima(a), _maxima(b)).astype(lse.dtype)
     row_max[np.isneginf(row_max)] = 0
     row_sum = _at(a, row_max) + _at(b, row_max)
     joined = {"out": out, "lse": lse, "row_max": row_max, "row_sum": row_sum}
     if "weights" in a:
-        parts = [_scaled(part, lse) for part in (a, b)]
-        joined["weights"] = np.concatenate(parts, axis=-1)
+        weights = [_scaled(a, lse), _scaled(b, lse)]
+        joined["weights"] = np.concatenate(weights, axis=-1)
     return joined
+
+
+def _maxima(part: dict[str, Array]) -> Array:
+    """Return the row maxima, -inf where the kernel writes 0: in a row without a key."""
+    maxima: Array = np.where(part["row_sum"] == 0, -np.inf, part["row_max"])
+    return maxima
 
 
 def _at(part: dict[str, Array], row_max: Array) -> Array:
@@ -164,6 +175,7 @@ def _scaled(part: dict[str, Array], lse: Array) -> Array:
 
 @quiet
 def add(a: Array, b: Array) -> Array:
+    """Add parts of a gradient; the sum is rounded when it is complete."""
     return np.add(a, b, dtype=np.float64)
 
 
@@ -176,8 +188,12 @@ def sum_repeated(
     NumPy adds in another order where an axis has one item. A chunk of one item of the
     whole's several gets it twice, so that the order is that of the whole.
     """
-    pairs = zip(array.shape, whole, strict=True)
-    twice = [min(2, full) if size == 1 else size for size, full in pairs]
-    several = np.ascontiguousarray(np.broadcast_to(array, twice))
+    shape = list(array.shape)
+    for axis, size in enumerate(whole):
+        if shape[axis] == 1 and size > 1:
+            shape[axis] = 2
+    several = np.ascontiguousarray(np.broadcast_to(array, shape))
     total = several.sum(axis=axes, dtype=np.float64, keepdims=True)
-    return rounded_twice(total[tuple(slice(n or 1) for n in array.shape)], dtype)
+    # Without the second items; an axis of no items was summed to one.
+    first = tuple(slice(max(size, 1)) for size in array.shape)
+    return rounded_twice(total[first], dtype)
