@@ -91,8 +91,10 @@ def problem(name, engine):
     }
     settings = {"is_causal": True, "key_lengths": lk - HIDDEN, "query_offset": lk - lq}
     for key, value in OPERANDS[name](rng, lq, lk).items():
-        floating = getattr(value, "dtype", np.dtype(int)).kind == "f"
-        (inputs if floating else settings)[key] = value
+        if getattr(value, "dtype", np.dtype(int)).kind == "f":
+            inputs[key] = value
+        else:
+            settings[key] = value
     return Problem.drawn(rng, inputs, settings)
 
 

@@ -24,7 +24,8 @@ def peer(request):
     if request.param.package:
         pytest.importorskip(request.param.package)
     yield request.param
-    if torch := sys.modules.get("torch"):
+    torch = sys.modules.get("torch")
+    if torch is not None:
         torch.set_flush_denormal(False)
 
 

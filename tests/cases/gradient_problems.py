@@ -192,7 +192,8 @@ def batch_tables(rng, shape, inputs, settings):
     inputs = dict(inputs)
     for name in TABLES:
         if name in inputs:
-            tail = inputs[name].shape[-1 if name == "rel_bias" else -2 :]
+            axes = 1 if name == "rel_bias" else 2
+            tail = inputs[name].shape[-axes:]
             inputs[name] = normal(rng, *shape.batch, shape.heads, *tail)
     for name in ("pos_bias_u", "pos_bias_v"):
         if name in inputs:

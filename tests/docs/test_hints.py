@@ -29,12 +29,13 @@ def rooms():
 
 def public(kind):
     """Return the public functions or classes of all packages, by their full names."""
-    return {
-        f"{room.__name__}.{name}": value
-        for room in rooms()
-        for name in room.__all__
-        if kind(value := getattr(room, name))
-    }
+    found = {}
+    for room in rooms():
+        for name in room.__all__:
+            value = getattr(room, name)
+            if kind(value):
+                found[f"{room.__name__}.{name}"] = value
+    return found
 
 
 FUNCTIONS = public(inspect.isfunction)

@@ -59,7 +59,9 @@ def test_values_and_gradients_are_jax_s_own(attention, inputs, compiled):
             return (function(*arrays) * weight).sum()
 
         step = jax.value_and_grad(loss, argnums=(0, 1, 2, 3))
-        return (jax.jit(step) if compiled else step)(*inputs)
+        if compiled:
+            step = jax.jit(step)
+        return step(*inputs)
 
     (number, found), (wanted, truth) = both(attention), both(dense)
     np.testing.assert_allclose(number, wanted, rtol=1e-5)

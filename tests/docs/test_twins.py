@@ -70,8 +70,11 @@ def test_all_packages_are_read():
 def test_the_source_describes_all_parameters(name, node, text):
     found = []
     for kind in ARGUMENTS:
-        some = getattr(node.args, kind)
-        found += some if isinstance(some, list) else [some] if some else []
+        arguments = getattr(node.args, kind)
+        if isinstance(arguments, list):
+            found += arguments
+        elif arguments is not None:  # *args or **keywords
+            found.append(arguments)
     wanted = [argument.arg for argument in found if argument.arg != "self"]
     described = entries(sections(text).get("Parameters", ""))
     assert sorted(described) == sorted(wanted)

@@ -729,10 +729,12 @@ def test_models_of_transformers(module):
     there = importlib.import_module(f"transformers.models.{module}.modeling_{module}")
     kind = getattr(there, f"{MODELS[module]}RotaryEmbedding")
     config = kind.__init__.__annotations__["config"]
-    config = (getattr(there, config) if isinstance(config, str) else config)()
+    if isinstance(config, str):  # a name of the module
+        config = getattr(there, config)
+    config = config()
     rotary = kind(config)
     types = getattr(rotary, "layer_types", None)
-    for layer_type in sorted(types) if types else [None]:
+    for layer_type in sorted(types or [None]):
         before = "" if layer_type is None else f"{layer_type}_"
         for given in (config, config.to_dict()):
             got = relpos.rotary_from_config(given, layer_type=layer_type)

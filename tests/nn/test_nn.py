@@ -206,13 +206,13 @@ def two_with_one_part():
     return layers
 
 
-RELU, OWN, NORM = nn.ReLU(), Own(), nn.LayerNorm(4)
+RELU, GELU, OWN, NORM = nn.ReLU(), nn.GELU(), Own(), nn.LayerNorm(4)
 AGAIN = {
     "ReLU": chain(RELU, RELU),
     "Own": chain(OWN, nn.Residual(OWN)),
     "LayerNorm": nn.Residual(NORM, NORM),
     "Linear": nn.Sequential(*two_with_one_part()),
-    "GELU": nn.Residual(nn.Sequential(gelu := nn.GELU(), nn.Residual(gelu))),
+    "GELU": nn.Residual(nn.Sequential(GELU, nn.Residual(GELU))),
 }
 
 

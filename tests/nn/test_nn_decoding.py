@@ -175,11 +175,12 @@ class Twice(nn.Module):
         return self.layers(self.layers(x, **keywords), **keywords)
 
 
+CAUSAL = causal()
 TIED = {
     "one layer": Twice(causal()),
     "a block": Twice(blocks("shaw")[0]),
     "two layers": Twice(causal(), causal(rng=1)),
-    "in Sequential": nn.Sequential(layer := causal(), nn.GELU(**F64D), layer),
+    "in Sequential": nn.Sequential(CAUSAL, nn.GELU(**F64D), CAUSAL),
 }
 
 

@@ -199,7 +199,8 @@ class Operands:
         self.tables = {}
         for name in TABLES:
             if options[name] is not None:
-                tail = np.shape(options[name])[-1 if name == "rel_bias" else -2 :]
+                axes = 1 if name == "rel_bias" else 2
+                tail = np.shape(options[name])[-axes:]
                 self.tables[name] = _full(options[name], batch, (heads, *tail))
         offset, lengths = options["query_offset"], options["key_lengths"]
         self.offsets = _full(0 if offset is None else offset, batch, ()).astype(int)

@@ -133,9 +133,9 @@ def mrope_angles(positions, inv_freq, sections, *, interleaved=False):
     axis, left = 0, sections[0]
     for c, frequency in enumerate(inv_freq):
         if interleaved:
-            height = c % 3 == 1 and c < 3 * sections[1]
-            width = c % 3 == 2 and c < 3 * sections[2]
-            chosen = 1 if height else 2 if width else 0
+            chosen = c % 3
+            if c >= 3 * sections[chosen]:  # beyond its section: time
+                chosen = 0
         else:
             while left == 0:
                 axis, left = axis + 1, sections[axis + 1]

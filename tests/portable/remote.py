@@ -120,7 +120,7 @@ class Remote:
             n.removesuffix("[0]"): spread(n, x, sizes, batch) for n, x in arrays.items()
         }
         head = np.zeros((), self.header)
-        head["kind"] = direction + 2 * ("indptr" in arrays)
+        head["kind"] = direction + (2 if "indptr" in arrays else 0)
         head["dtype"] = arrays["query"].dtype == np.float64
         for field, letter in LETTERS.items():
             head[field] = sizes.get(letter, sizes["D"] if field == "Dp" else 0)

@@ -103,9 +103,9 @@ def conf(case):
     layer = make(nn.ConformerRelPositionAttention, case, *sizes(case))
     layer.load_state_dict(weights(case))
     x, table, total = case["in_x"], case["in_pos_emb"], case.true("core_k").shape[-2]
-    blind = variant != "new" and variant != "new_cached"
     rows = np.zeros((1, 2 * total - 1, x.shape[-1]), case.dtype)
-    rows[:, : total if blind else None] = table[:, : total if blind else None]
+    count = 2 * total - 1 if variant in ("new", "new_cached") else total
+    rows[:, :count] = table[:, :count]
     other = x if case.get("in_kv") is None else case["in_kv"]
     mask = np.broadcast_to(case.true("core_allowed")[:, 0], (len(x), x.shape[1], total))
     out = layer(x, other, other, rows, mask=mask)
@@ -116,7 +116,6 @@ def conf(case):
     else:
         yield "grad x", grads.query, case.true("grad_in_x")
         yield "grad kv", grads.key + grads.value, case.true("grad_in_kv")
-    count = total if blind else 2 * total - 1
     got, want = grads.pos_emb[:, :count], case.true("grad_in_pos_emb")[:, :count]
     yield "grad pos_emb", got, want
     yield from parameter_gradients(case, layer)

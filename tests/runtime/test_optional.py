@@ -87,6 +87,7 @@ def test_what_tests_share_is_left_alone_without_what_it_imports():
     found = {}
     for folder in ("cases", "oracles", "recorded", "tools"):
         for path in (tests / folder).glob("*.py"):
-            if packages := {"torch", "transformers"} & {*imports_of(path)}:
+            packages = {"torch", "transformers"} & {*imports_of(path)}
+            if packages:
                 found[str(path.relative_to(tests))] = sorted(packages)
     assert found == runpy.run_path(str(tests / "conftest.py"))["NEEDS"]

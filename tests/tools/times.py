@@ -196,7 +196,9 @@ def compare(other: Path, rounds: int, batches: int, limit: float) -> int:
     """Print a row for each call; return 1 where this tree is slower than the limit."""
     trees, found = (ROOT, other), ([], [])
     for turn in range(rounds):
-        for which in (0, 1) if turn % 2 == 0 else (1, 0):
+        # In turn each is first: the other one runs with warm caches.
+        order = (0, 1) if turn % 2 == 0 else (1, 0)
+        for which in order:
             found[which].append(ask(trees[which], "--measure", str(batches)))
     print(f"{'us, least (median)':<38} {'this':>17} {'other':>17}  ratio")
     worst = 0.0
