@@ -314,8 +314,8 @@ class ReLU(Plain):
         out = np.maximum(x, 0, out=np.empty_like(x))
         return out, out > 0
 
-    def _backward(self, grad: Array, kept: Any) -> Any:
-        return np.where(kept, grad, _nothing(grad))
+    def _backward(self, grad: Array, positive: Any) -> Any:
+        return np.where(positive, grad, _nothing(grad))
 
 
 class GELU(Plain):
@@ -430,8 +430,8 @@ class Dropout(Plain):
         if not self.training or not self.p:
             return x.copy(), None
         keep(self._rng)  # a call that raises later has drawn nothing
-        kept = self._rng.random(x.shape) >= self.p
-        factor = kept * self.dtype.type(1 / (1 - self.p))
+        stays = self._rng.random(x.shape) >= self.p
+        factor = stays * self.dtype.type(1 / (1 - self.p))
         return x * factor, factor
 
     def _backward(self, grad: Array, factor: Any) -> Any:
@@ -614,8 +614,8 @@ def _call(layer: Any, x: Any, keywords: dict[str, Any]) -> Any:
     """Call a layer, with those of the keywords that it takes."""
     if keywords.get("cache") is not None and "cache" not in layer.takes:
         check_alone(layer)
-    taken = {name: keywords[name] for name in keywords if name in layer.takes}
-    return layer(x, **taken)
+    accepted = {name: keywords[name] for name in keywords if name in layer.takes}
+    return layer(x, **accepted)
 
 
 def _dtype_of(*layers: Module) -> np.dtype[Any]:

@@ -373,14 +373,14 @@ class MultiheadAttention(AttentionLayer):
             given, a memory or a cache comes with one of these or is refused (see
             `KVCaches`), or the layer of a cache is not causal.
         """
-        kept = as_kept(memory, cache, key=key, query_offset=query_offset)
+        previous = as_kept(memory, cache, key=key, query_offset=query_offset)
         inputs = self._read(query, key, value, self.embed_dim)
         parts = _parts_of(inputs, key is not None, value is not None)
         keywords = {"attn_mask": attn_mask, "key_lengths": key_lengths}
-        if isinstance(kept, KVCaches):
-            return self._decode(parts, kept, attn_mask, key_lengths)
-        if isinstance(kept, Memory):
-            parts, query_offset = self._remembering(parts, kept)
+        if isinstance(previous, KVCaches):
+            return self._decode(parts, previous, attn_mask, key_lengths)
+        if isinstance(previous, Memory):
+            parts, query_offset = self._remembering(parts, previous)
         q, k, v = self._project(parts)
         length, total = q.shape[-2], k.shape[-2]
         offset = 0 if query_offset is None else query_offset
@@ -390,7 +390,7 @@ class MultiheadAttention(AttentionLayer):
                 f"query_offset: got None for {length} queries and {total} keys; "
                 "expected an integer, as the position asks where query 0 is"
             )
-        if has_positions and kept is None and query_offset is not None:
+        if has_positions and previous is None and query_offset is not None:
             # The position reads the offset before attention does, and cannot word its
             # errors. Attention on one row and column of a head checks it at no cost.
             first = [x[:, :1, :1] for x in (q, k, v)]

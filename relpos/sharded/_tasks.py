@@ -181,7 +181,10 @@ def add(a: Array, b: Array) -> Array:
 
 @quiet
 def sum_repeated(
-    array: Array, axes: tuple[int, ...], whole: tuple[int, ...], dtype: np.dtype[Any]
+    array: Array,
+    axes: tuple[int, ...],
+    full_shape: tuple[int, ...],
+    dtype: np.dtype[Any],
 ) -> Array:
     """Sum a gradient over the batch axes on which its input was repeated.
 
@@ -189,7 +192,7 @@ def sum_repeated(
     whole's several gets it twice, so that the order is that of the whole.
     """
     shape = list(array.shape)
-    for axis, size in enumerate(whole):
+    for axis, size in enumerate(full_shape):
         if shape[axis] == 1 and size > 1:
             shape[axis] = 2
     several = np.ascontiguousarray(np.broadcast_to(array, shape))
