@@ -30,7 +30,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from queue import Empty, Queue
 from threading import Thread
-from typing import Any
+from typing import TypedDict
 
 DRIVER = "/_look.html"
 SCRIPT = Path(__file__).with_suffix(".js")
@@ -49,12 +49,19 @@ OPTIONS = [
 ]
 
 
+class Report(TypedDict):
+    """Faults of one page, as the driver's page sends them."""
+
+    page: str
+    faults: list[str]
+
+
 class Server(ThreadingHTTPServer):
-    """The site, the page that looks at it, and what that page says."""
+    """The site, the page that looks at it, and the reports of that page."""
 
     daemon_threads = True
     pages: list[str]
-    said: Queue[dict[str, Any]]
+    reports: Queue[Report]
 
 
 class Handler(SimpleHTTPRequestHandler):
@@ -77,7 +84,7 @@ class Handler(SimpleHTTPRequestHandler):
 
     def do_POST(self) -> None:
         length = int(self.headers["Content-Length"])
-        self.server.said.put(json.loads(self.rfile.read(length)))
+        self.server.reports.put(json.loads(self.rfile.read(length)))
         self.send_response(204)
         self.end_headers()
 
@@ -100,17 +107,19 @@ def chosen(root: Path, patterns: list[str]) -> list[str]:
 
 
 def browser() -> str:
-    names = [os.environ.get("CHROMIUM", ""), "chromium", "chromium-browser"]
-    found = next(filter(None, map(shutil.which, filter(None, names))), None)
-    return found or sys.exit("no Chromium here: apt-get install chromium")
+    for name in (os.environ.get("CHROMIUM", ""), "chromium", "chromium-browser"):
+        path = shutil.which(name) if name else None
+        if path:
+            return path
+    sys.exit("no Chromium here: apt-get install chromium")
 
 
 def look(root: Path, pages: list[str]) -> dict[str, list[str]]:
     """Return the faults of each page, seen by Chromium."""
     server = Server(("127.0.0.1", 0), partial(Handler, directory=str(root)))
-    server.pages, server.said = pages, Queue()
+    server.pages, server.reports = pages, Queue()
     Thread(target=server.serve_forever, daemon=True).start()
-    found: dict[str, list[str]] = {}
+    faults: dict[str, list[str]] = {}
     with tempfile.TemporaryDirectory() as home:
         address = f"http://127.0.0.1:{server.server_port}{DRIVER}"
         command = [browser(), *OPTIONS, f"--user-data-dir={home}", address]
@@ -118,28 +127,28 @@ def look(root: Path, pages: list[str]) -> dict[str, list[str]]:
         chromium = subprocess.Popen(command, stdout=silent, stderr=silent)
         try:
             for _ in pages:
-                said = server.said.get(timeout=PATIENCE)
-                found[said["page"]] = said["faults"]
+                report = server.reports.get(timeout=PATIENCE)
+                faults[report["page"]] = report["faults"]
         except Empty:
-            missing = next(page for page in pages if page not in found)
-            found[missing] = [f"no answer within {PATIENCE} seconds"]
+            missing = next(page for page in pages if page not in faults)
+            faults[missing] = [f"no answer within {PATIENCE} seconds"]
         finally:
             chromium.terminate()
             chromium.wait()
             server.shutdown()
-    return found
+    return faults
 
 
 def main() -> None:
     root, patterns = Path(sys.argv[1]).resolve(), sys.argv[2:]
     pages = chosen(root, patterns)
-    found = look(root, pages)
-    for page, faults in found.items():
+    faults_of = look(root, pages)
+    for page, faults in faults_of.items():
         for fault in faults:
             print(f"{page}: {fault}")
-    number = sum(map(len, found.values()))
-    print(f"{len(found)} of {len(pages)} pages, {number} faults")
-    sys.exit(bool(number) or not pages or len(found) < len(pages))
+    number = sum(map(len, faults_of.values()))
+    print(f"{len(faults_of)} of {len(pages)} pages, {number} faults")
+    sys.exit(bool(number) or not pages or len(faults_of) < len(pages))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from relpos._opinion.diagnose import LAYOUTS
 from relpos._opinion.differences import DIFFERENCES
@@ -34,6 +34,6 @@ def add_tables(app: Sphinx, docname: str, content: list[str]) -> None:
         content[0] = content[0].replace(MARK, tables())
 
 
-def setup(app: Sphinx) -> dict[str, Any]:
+def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("source-read", add_tables, priority=400)  # before links are looked at
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -44,12 +44,14 @@ class LinkNames(SphinxPostTransform):
     def run(self, **options: Any) -> None:
         short = self.env.docname in WITHOUT_PREFIX
         for literal in [*self.document.findall(nodes.literal)]:
-            found = NAME.fullmatch(literal.astext())
             if isinstance(literal.parent, nodes.reference):
                 continue
-            if found:
-                self.link(literal, found.group(1))
-            elif parts := self.parts(literal.astext(), BARE if short else DOTTED):
+            name = NAME.fullmatch(literal.astext())
+            if name:
+                self.link(literal, name.group(1))
+                continue
+            parts = self.parts(literal.astext(), BARE if short else DOTTED)
+            if parts:
                 literal.children = []
                 literal.extend(parts)
         if self.env.docname == "api/relpos":  # the docstring's table of names
@@ -62,13 +64,15 @@ class LinkNames(SphinxPostTransform):
         parts: list[nodes.Node] = []
         done = 0
         objects = self.env.domains.python_domain.objects
-        for found in pattern.finditer(text):
-            if target := objects.get(f"relpos.{found.group(1)}"):
-                place = self.env.docname, target.docname, target.node_id
-                name = nodes.Text(found.group())
-                parts.append(nodes.Text(text[done : found.start()]))
-                parts.append(make_refnode(self.app.builder, *place, name))
-                done = found.end()
+        for match in pattern.finditer(text):
+            target = objects.get(f"relpos.{match.group(1)}")
+            if target is None:
+                continue
+            place = self.env.docname, target.docname, target.node_id
+            name = nodes.Text(match.group())
+            parts.append(nodes.Text(text[done : match.start()]))
+            parts.append(make_refnode(self.app.builder, *place, name))
+            done = match.end()
         return [*parts, nodes.Text(text[done:])] if parts else []
 
     def link(self, literal: nodes.literal, name: str) -> None:

@@ -45,18 +45,26 @@ def read(path: Path) -> Notebook:
     title, _, rest = first.partition("\n")
     told = rest.strip().partition("\n\n")[0].replace("\n", " ")
     words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", told)  # the card itself is a link
-    shown = [
-        base64.b64decode("".join(output["data"]["image/png"]))
-        for cell in sorted(cells, key=lambda c: not tagged(c))
-        for output in cell.get("outputs", ())
-        if "image/png" in output.get("data", {})
-    ]
     code = ["".join(c["source"]) for c in cells if c["cell_type"] == "code"]
     plain = re.sub(r"^[ \t]*[%!].*$", "", "\n".join(code), flags=re.M)
     tree = ast.parse(plain)
-    known = frozenset(names_in(tree)), frozenset(words_in(tree))
-    picture = shown[0] if shown else None
-    return Notebook(path.stem, title.lstrip("# "), beginning(words), picture, *known)
+    return Notebook(
+        path.stem,
+        title.lstrip("# "),
+        beginning(words),
+        first_picture(cells),
+        frozenset(names_in(tree)),
+        frozenset(words_in(tree)),
+    )
+
+
+def first_picture(cells: list[dict[str, Any]]) -> bytes | None:
+    """Return the first picture that is shown, by a tagged cell if there is one."""
+    for cell in sorted(cells, key=tagged, reverse=True):  # stable: in order otherwise
+        for output in cell.get("outputs", []):
+            if "image/png" in output.get("data", {}):
+                return base64.b64decode("".join(output["data"]["image/png"]))
+    return None
 
 
 def beginning(text: str) -> str:
@@ -126,6 +134,6 @@ class Gallery(SphinxDirective):
         return self.parse_text_to_nodes(grid) if cards else []
 
 
-def setup(app: Sphinx) -> dict[str, Any]:
+def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("notebook-gallery", Gallery)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

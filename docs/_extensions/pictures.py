@@ -118,11 +118,14 @@ class Captions(SphinxPostTransform):
             if self.env.docname.startswith("notebooks/"):
                 image["alt"] = title_above(image)
             figure = nodes.figure("", ids=[f"picture-{number}"])
-            (block if alone else image).replace_self(figure)
+            if alone:  # the figure takes the place of the paragraph
+                block.replace_self(figure)
+            else:
+                image.replace_self(figure)
             words = image.get("alt", "").strip().rstrip(".")
             stop = "" if words.endswith(("?", "!")) else "."
-            said = f"{words[:1].upper()}{words[1:]}{stop}"
-            figure += [image, nodes.caption("", said)]
+            caption = f"{words[:1].upper()}{words[1:]}{stop}"
+            figure += [image, nodes.caption("", caption)]
 
 
 def is_block(parent: nodes.Node) -> bool:
@@ -141,7 +144,7 @@ def title_above(node: nodes.Node) -> str:
     return ""
 
 
-def setup(app: Sphinx) -> dict[str, Any]:
+def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("picture", Picture)
     app.add_post_transform(Captions)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 from api import public, summary
 from functions import heading
@@ -125,6 +124,6 @@ def add_known(app: Sphinx, docname: str, content: list[str]) -> None:
         content[0] = f"{title}\n\n{found_by(scheme)}{rest}{known_of(scheme)}"
 
 
-def setup(app: Sphinx) -> dict[str, Any]:
+def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("source-read", add_known, priority=400)  # before links are looked at
     return {"parallel_read_safe": True, "parallel_write_safe": True}

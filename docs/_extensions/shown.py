@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from api import summary
 from docutils import nodes
 from functions import heading
@@ -42,6 +40,6 @@ class ShownIn(SphinxDirective):
         return self.parse_text_to_nodes("\n".join(lines)) if lines else []
 
 
-def setup(app: Sphinx) -> dict[str, Any]:
+def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("shown-in", ShownIn)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

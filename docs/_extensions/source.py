@@ -101,7 +101,8 @@ def definition(module: ModuleType, name: str) -> list[str]:
     others = helpers(module, name)
     lines = [".. rubric:: Source", *block(code_of(module, name, docstring=False))]
     names = [name for (_, name), public in others.items() if public]
-    if links := [f":py:obj:`~{REFERENCE}.{name}`" for name in names]:
+    links = [f":py:obj:`~{REFERENCE}.{name}`" for name in names]
+    if links:
         lines += [f"Other definitions that it calls: {', '.join(links)}.", ""]
     own = [code_of(*each) for each, public in others.items() if not public]
     if own:

@@ -35,18 +35,20 @@ def processor_time() -> float:
 def run(name: str, quick: bool) -> None:
     """One experiment, its results written in full form, and its asserts."""
     module = page.module_of(name)
-    seeds = getattr(module, "SEEDS", SEEDS)[: 1 if quick else None]
+    seeds = getattr(module, "SEEDS", SEEDS)
+    if quick:
+        seeds = seeds[:1]
     start = processor_time()
     results = module.run(seeds, quick)
     seconds = processor_time() - start
     if not quick:
         page.FOLDER.mkdir(exist_ok=True)
-        found = {"name": name, "seeds": seeds, "results": results}
-        text = page.said(found | page.source(seconds))
+        record = {"name": name, "seeds": seeds, "results": results}
+        text = page.as_json(record | page.source(seconds))
         (page.FOLDER / f"{name}.json").write_text(text, encoding="utf-8")
         page.write(name)
     else:
-        print(page.said(results), end="")
+        print(page.as_json(results), end="")
     module.check(results, quick)
     print(f"{name}: as claimed, in {seconds:.1f} s")
 

@@ -6,7 +6,7 @@ places the letter before is asked for, at odd ones that before it.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -43,10 +43,17 @@ def measure(task: str, name: str, seed: int) -> list[float]:
     return [letters.judge(learner, TASKS[task], length, 256)[0] for length in LENGTHS]
 
 
-def run(seeds: list[int], quick: bool) -> dict[str, Any]:
+class Results(TypedDict):
+    """Lengths of the test; by task and model right answers by length and seed."""
+
+    lengths: list[int]
+    tasks: dict[str, dict[str, Any]]
+
+
+def run(seeds: list[int], quick: bool) -> Results:
     """For each task and model, lists by length, each by seed."""
     tasks = ["turns"] if quick else [*TASKS]
-    results: dict[str, Any] = {"lengths": LENGTHS, "tasks": {}}
+    results: Results = {"lengths": LENGTHS, "tasks": {}}
     for task in tasks:
         results["tasks"][task] = {
             name: np.transpose([measure(task, name, seed) for seed in seeds])
@@ -55,7 +62,7 @@ def run(seeds: list[int], quick: bool) -> dict[str, Any]:
     return results
 
 
-def check(results: dict[str, Any], quick: bool) -> None:
+def check(results: Results, quick: bool) -> None:
     """A gain where the place counts; where it does not, none, and harm when longer."""
     right = {
         (task, name): np.array(found)
@@ -73,7 +80,7 @@ def check(results: dict[str, Any], quick: bool) -> None:
     assert both[1].max() < relative[1].min() - 0.2
 
 
-def table(results: dict[str, Any]) -> list[list[str]]:
+def table(results: Results) -> list[list[str]]:
     header = ["task", "positions", *(f"at {n}" for n in results["lengths"])]
     rows = [
         [task, name, *map(spread, found)]

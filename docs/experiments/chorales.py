@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,14 +101,17 @@ def windows(events: list[Array]) -> Array:
     )
 
 
-def bits(model: Language, given: Array) -> list[float]:
+def bits(model: Language, events: Array) -> list[float]:
     """Bits per event in each part of the windows."""
-    scores = np.concatenate([model(part[:, :-1]) for part in np.array_split(given, 4)])
-    found = [
-        nn.cross_entropy(scores[:, at : at + PART], given[:, at + 1 : at + PART + 1])
-        for at in range(0, 2 * LENGTH, PART)
-    ]
-    return [part.loss * BITS for part in found]
+    # Four products instead of one, so that the scores of all windows fit in memory.
+    parts = np.array_split(events, 4)
+    scores = np.concatenate([model(part[:, :-1]) for part in parts])
+    bits_of_parts = []
+    for at in range(0, 2 * LENGTH, PART):
+        following = events[:, at + 1 : at + PART + 1]
+        loss, _ = nn.cross_entropy(scores[:, at : at + PART], following)
+        bits_of_parts.append(loss * BITS)
+    return bits_of_parts
 
 
 def lengthen(model: Language, length: int, beyond: str) -> None:
@@ -117,7 +120,8 @@ def lengthen(model: Language, length: int, beyond: str) -> None:
         table = block.attention.layer.position.rel_key
         trained = table.data[:, -LENGTH:]  # the last row is distance 0
         more = np.repeat(trained[:, :1], length - LENGTH, axis=1)
-        more = more if beyond == "clipped" else 0 * more
+        if beyond == "nothing":
+            more = np.zeros_like(more)
         table.data = np.concatenate([more, trained], axis=1)
 
 
@@ -130,15 +134,14 @@ def compose(model: Language, seed: int) -> Array:
     return notes_of(np.array(written[1:]))
 
 
-def tested(model: Language, name: str, given: Array) -> dict[str, list[float]]:
+def tested(model: Language, name: str, events: Array) -> dict[str, list[float]]:
     """Bits by part of the window; of the Music Transformer in its two forms."""
     if name != "Music Transformer":
-        return {name: bits(model, given)}
-    found = {}
-    for form, beyond in ((NOTHING, "nothing"), (CLIPPED, "clipped")):
-        lengthen(model, 2 * LENGTH, beyond)
-        found[form] = bits(model, given)
-    return found
+        return {name: bits(model, events)}
+    lengthen(model, 2 * LENGTH, "nothing")
+    without_rows = bits(model, events)
+    lengthen(model, 2 * LENGTH, "clipped")
+    return {NOTHING: without_rows, CLIPPED: bits(model, events)}
 
 
 def draw_roll(notes: Array, ax: Any) -> None:
@@ -168,11 +171,23 @@ def publish(model: Language, seed: int) -> None:
     figure.savefig(PICTURES / "chorale.png", dpi=90)
 
 
-def run(seeds: list[int], quick: bool) -> dict[str, Any]:
+class Results(TypedDict):
+    """Sizes, and bits per event by model, part of the window and seed."""
+
+    pieces: list[int]  # of the training, and held out
+    windows: int
+    trained_at: int
+    part: int
+    bits: dict[str, list[list[float]]]
+
+
+def run(seeds: list[int], quick: bool) -> Results:
     """Bits on pieces that were held out, by model, part of the window and seed."""
     training, test = split()
     learned = pieces(training, range(1) if quick else KEYS)
-    given = windows(pieces(test))[:: 4 if quick else 1]
+    test_windows = windows(pieces(test))
+    if quick:
+        test_windows = test_windows[::4]
     steps = 100 if quick else STEPS
     found: dict[str, list[list[float]]] = {}
     for name, (position, sizes) in MODELS.items():
@@ -181,27 +196,27 @@ def run(seeds: list[int], quick: bool) -> dict[str, Any]:
         for seed in seeds:
             model = Language(EVENTS, WIDTH, HEADS, LAYERS, position, seed, **sizes)
             train(model, batches(learned, seed), steps, RATE)
-            for form, parts in tested(model, name, given).items():
+            for form, parts in tested(model, name, test_windows).items():
                 found.setdefault(form, []).append(parts)
             if name == "Music Transformer" and seed == 0 and not quick:
                 publish(model, seed)
     return {
         "pieces": [len(training), len(test)],
-        "windows": len(given),
+        "windows": len(test_windows),
         "trained_at": LENGTH,
         "part": PART,
         "bits": {form: np.array(rows).T.tolist() for form, rows in found.items()},
     }
 
 
-def halves(results: dict[str, Any], form: str) -> tuple[Array, Array]:
+def halves(results: Results, form: str) -> tuple[Array, Array]:
     """Bits by seed at events 64 to 127, and at events 128 to 255."""
     parts = np.array(results["bits"][form])
     once = LENGTH // PART
     return parts[once // 2 : once].mean(0), parts[once:].mean(0)
 
 
-def check(results: dict[str, Any], quick: bool) -> None:
+def check(results: Results, quick: bool) -> None:
     """Sinusoids lose past the trained length, and relative positions do not."""
     inside, outside = halves(results, CLIPPED)
     assert outside.max() < inside.min() + 0.1
@@ -216,7 +231,7 @@ def check(results: dict[str, Any], quick: bool) -> None:
     assert halves(results, "no positions")[1].max() < sinusoids[1].min()
 
 
-def table(results: dict[str, Any]) -> list[list[str]]:
+def table(results: Results) -> list[list[str]]:
     """A row for each form: bits per event in four places of the window."""
     once = LENGTH // PART
     header = ["model", "events 64 to 127", "128 to 255", "the last 32"]

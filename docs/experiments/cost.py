@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import process_time
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
@@ -65,7 +65,7 @@ def seconds(call: Callable[[], object], times: int) -> float:
 
 def ratio(make: Callable[..., Callable[[], object]], *shape: int, seed: int) -> float:
     """With relative terms over without: the median of a few turns."""
-    plain, relative = (make(*shape, wanted, seed) for wanted in (False, True))
+    plain, relative = make(*shape, False, seed), make(*shape, True, seed)
     relative()
     plain()
     times = max(1, round(SHORTEST / max(seconds(plain, 1), 1e-4)))
@@ -73,29 +73,46 @@ def ratio(make: Callable[..., Callable[[], object]], *shape: int, seed: int) -> 
     return float(np.median(turns))
 
 
-def run(seeds: list[int], quick: bool) -> dict[str, Any]:
+class Cost(TypedDict):
+    """A shape, and its ratios by seed."""
+
+    batch: int
+    length: int
+    attention: list[float]
+    step: list[float]
+
+
+class Results(TypedDict):
+    """What relative terms cost, by shape."""
+
+    shapes: list[Cost]
+
+
+def run(seeds: list[int], quick: bool) -> Results:
     """By shape, ratios by seed of attention alone and of a step of training."""
     shapes = SHAPES[-2:] if quick else SHAPES
     rows = []
     with relpos.threads(1):
         for batch, length in shapes:
-            found = {
-                name: [ratio(make, batch, length, seed=seed) for seed in seeds]
-                for name, make in (("attention", core), ("step", step))
+            row: Cost = {
+                "batch": batch,
+                "length": length,
+                "attention": [ratio(core, batch, length, seed=seed) for seed in seeds],
+                "step": [ratio(step, batch, length, seed=seed) for seed in seeds],
             }
-            rows.append({"batch": batch, "length": length, **found})
+            rows.append(row)
     return {"shapes": rows}
 
 
-def check(results: dict[str, Any], quick: bool) -> None:
+def check(results: Results, quick: bool) -> None:
     """Relative terms cost; of a whole step less than of the attention alone."""
     for row in results["shapes"]:
-        alone, whole = np.median(row["attention"]), np.median(row["step"])
-        assert 1 < alone < 4, row
-        assert whole < alone, row
+        attention, step_of_layer = np.median(row["attention"]), np.median(row["step"])
+        assert 1 < attention < 4, row
+        assert step_of_layer < attention, row
 
 
-def table(results: dict[str, Any]) -> list[list[str]]:
+def table(results: Results) -> list[list[str]]:
     rows = [
         [f"{r['batch']} x {r['length']}", spread(r["attention"]), spread(r["step"])]
         for r in results["shapes"]

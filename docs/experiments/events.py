@@ -45,8 +45,11 @@ def events_of(notes: Array) -> Array:
 
 def _waits(length: int) -> list[int]:
     """The events that let so many sixteenths pass."""
-    whole, rest = divmod(int(length), LONGEST_WAIT)
-    return [WAIT + LONGEST_WAIT] * whole + [WAIT + rest] * (rest > 0)
+    count, remainder = divmod(int(length), LONGEST_WAIT)
+    waits = [WAIT + LONGEST_WAIT] * count
+    if remainder:
+        waits.append(WAIT + remainder)
+    return waits
 
 
 def notes_of(events: Array) -> Array:
@@ -61,7 +64,8 @@ def notes_of(events: Array) -> Array:
             now += event - WAIT
             continue
         voice = event - SILENCE if event >= SILENCE else event // PITCHES
-        if before := sounding.pop(voice, None):
+        before = sounding.pop(voice, None)
+        if before is not None:
             before[3] = now - before[2]
         if event < SILENCE:
             sounding[voice] = [voice, LOWEST + event % PITCHES, now, 0]
@@ -85,8 +89,10 @@ END_OF_TRACK = b"\x00\xff\x2f\x00"
 def variable_length(number: int) -> bytes:
     """Seven bits in a byte, the most significant first; all but the last have bit 7."""
     digits = [number & 0x7F]
-    while number := number >> 7:
+    number >>= 7
+    while number:
         digits.append(number & 0x7F | 0x80)
+        number >>= 7
     return bytes(reversed(digits))
 
 

@@ -7,7 +7,7 @@ sequence begins (its first letter).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -52,22 +52,41 @@ def measure(task: str, scheme: str, seed: int, lengths: list[int]) -> Any:
     return {"right": right, "loss": loss, "trained": float(np.mean(losses[-20:]))}
 
 
-def run(seeds: list[int], quick: bool) -> dict[str, Any]:
+class Judged(TypedDict):
+    """A scheme at a task, lists by seed; `right` and `loss` are by length, too."""
+
+    right: list[Any]
+    loss: list[Any]
+    trained: list[float]
+
+
+class Results(TypedDict):
+    """Lengths of the test, and what was measured by task and scheme."""
+
+    lengths: list[int]
+    tasks: dict[str, dict[str, Judged]]
+
+
+def run(seeds: list[int], quick: bool) -> Results:
     """For each task and scheme: lists by seed."""
     lengths, names = LENGTHS, {task: [*SCHEMES] for task in TASKS}
     if quick:
         lengths = [TRAINED, 64]
         names = {"two back": ["Shaw, k = 4", "sinusoids"], "first": ["learned"]}
-    results: dict[str, Any] = {"lengths": lengths, "tasks": {}}
+    results: Results = {"lengths": lengths, "tasks": {}}
     for task, schemes in names.items():
-        found = results["tasks"][task] = {}
+        results["tasks"][task] = {}
         for scheme in schemes:
             runs = [measure(task, scheme, seed, lengths) for seed in seeds]
-            found[scheme] = {part: [each[part] for each in runs] for part in runs[0]}
+            results["tasks"][task][scheme] = {
+                "right": [each["right"] for each in runs],
+                "loss": [each["loss"] for each in runs],
+                "trained": [each["trained"] for each in runs],
+            }
     return results
 
 
-def check(results: dict[str, Any], quick: bool) -> None:
+def check(results: Results, quick: bool) -> None:
     """Return the positions that serve longer sequences in every seed, by task."""
     right = {
         (task, scheme): np.array(found["right"])
@@ -102,7 +121,7 @@ def _check_all(right: dict[tuple[str, str], Any], far: int) -> None:
     assert right["first", "rotary"][:, -1].max() < 0.6
 
 
-def table(results: dict[str, Any]) -> list[list[str]]:
+def table(results: Results) -> list[list[str]]:
     """A row for each task and scheme: right answers by length."""
     header = ["task", "scheme", *map(str, results["lengths"])]
     rows = [

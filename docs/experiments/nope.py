@@ -8,7 +8,7 @@ beside one without a mask, in which no place differs.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -56,7 +56,11 @@ def measure(name: str, seed: int, steps: int) -> list[float]:
     return [r_squared(hidden) for hidden in states(learner, tokens)]
 
 
-def run(seeds: list[int], quick: bool) -> dict[str, Any]:
+#: By model R squared, by layer and seed.
+Results: TypeAlias = dict[str, Any]
+
+
+def run(seeds: list[int], quick: bool) -> Results:
     """For each model, by layer, lists by seed."""
     steps = 150 if quick else STEPS
     return {
@@ -65,7 +69,7 @@ def run(seeds: list[int], quick: bool) -> dict[str, Any]:
     }
 
 
-def check(results: dict[str, Any], quick: bool) -> None:
+def check(results: Results, quick: bool) -> None:
     """Nothing in the letters; much after a causal layer; nothing without a mask."""
     found = {name: np.array(rows) for name, rows in results.items()}
     for name, rows in found.items():
@@ -76,6 +80,6 @@ def check(results: dict[str, Any], quick: bool) -> None:
     assert (trained.mean(axis=1) > untrained.mean(axis=1)).all()
 
 
-def table(results: dict[str, Any]) -> list[list[str]]:
+def table(results: Results) -> list[list[str]]:
     header = ["model", "letters", *(f"after layer {n + 1}" for n in range(LAYERS))]
     return [header, *([name, *map(spread, rows)] for name, rows in results.items())]

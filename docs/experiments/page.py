@@ -6,12 +6,12 @@ import json
 import platform
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -79,10 +79,22 @@ def write(name: str) -> None:
 # ---- files ---------------------------------------------------------------------------
 
 
-def source(seconds: float) -> dict[str, Any]:
+class Source(TypedDict):
+    """Where results come from, as the files have it."""
+
+    versions: dict[str, str]
+    cpu: str
+    threads: int
+    seconds: float
+
+
+def source(seconds: float) -> Source:
     """Versions, processor, threads and time of a run that ends now."""
-    versions = {"relpos": relpos.__version__, "numpy": np.__version__}
-    versions["python"] = platform.python_version()
+    versions = {
+        "relpos": relpos.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }
     if "torch" in sys.modules:
         versions["torch"] = version("torch")
     return {
@@ -104,7 +116,7 @@ def plain(value: Any) -> Any:
     return float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value
 
 
-def said(record: dict[str, Any]) -> str:
+def as_json(record: Mapping[str, Any]) -> str:
     """As JSON, a list of numbers on one line."""
     text = json.dumps(plain(record), indent=1, allow_nan=False)
     flat = re.sub(r"\[[^\[\]{}]*\]", lambda m: " ".join(m[0].split()), text)

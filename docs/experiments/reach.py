@@ -7,7 +7,7 @@ further layers may carry what they found so many steps on.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypedDict
 
 from docs.experiments import letters
 from docs.experiments.page import spread
@@ -27,12 +27,27 @@ def measure(k: int, layers: int, distance: int, seed: int, steps: int) -> float:
     return letters.judge(learner, task, LENGTH, items=256)[0]
 
 
-def run(seeds: list[int], quick: bool) -> dict[str, Any]:
+class Shape(TypedDict):
+    """A model, and its right answers by distance and seed."""
+
+    k: int
+    layers: int
+    right: list[list[float]]
+
+
+class Results(TypedDict):
+    """Distances, and what models of each shape made of them."""
+
+    distances: list[int]
+    shapes: list[Shape]
+
+
+def run(seeds: list[int], quick: bool) -> Results:
     """For each k and number of layers, by distance, lists by seed."""
     steps, shapes, distances = STEPS, SHAPES, DISTANCES
     if quick:
         steps, shapes, distances = 250, [(2, 1), (4, 1)], [1, 2]
-    results: dict[str, Any] = {"distances": distances, "shapes": []}
+    results: Results = {"distances": distances, "shapes": []}
     for k, layers in shapes:
         right = [
             [measure(k, layers, distance, seed, steps) for seed in seeds]
@@ -42,7 +57,7 @@ def run(seeds: list[int], quick: bool) -> dict[str, Any]:
     return results
 
 
-def check(results: dict[str, Any], quick: bool) -> None:
+def check(results: Results, quick: bool) -> None:
     """One layer sees k - 1 back and no farther; layers see up to k more each."""
     for row in results["shapes"]:
         k, layers = row["k"], row["layers"]
@@ -55,7 +70,7 @@ def check(results: dict[str, Any], quick: bool) -> None:
                 assert min(seeds) > 0.7, row
 
 
-def table(results: dict[str, Any]) -> list[list[str]]:
+def table(results: Results) -> list[list[str]]:
     """A row for each k and number of layers: right answers by distance."""
     header = ["k", "layers", *(f"{d} back" for d in results["distances"])]
     rows = [

@@ -6,7 +6,7 @@ told apart, and by the query. Two layers without a mask, as an encoder has them.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -50,21 +50,38 @@ def measure(variant: str, seed: int, steps: int, layers: int = 2) -> dict[str, A
     }
 
 
-def run(seeds: list[int], quick: bool) -> dict[str, Any]:
+class Variant(TypedDict):
+    """What was measured of a variant, lists by seed."""
+
+    right: list[float]
+    loss: list[float]
+    losses: list[Any]  # the mean of each EVERY steps
+
+
+class Results(TypedDict):
+    """What was measured, by variant."""
+
+    every: int
+    variants: dict[str, Variant]
+
+
+def run(seeds: list[int], quick: bool) -> Results:
     """For each variant lists by seed."""
     steps, names = STEPS, [*VARIANTS]
     if quick:
         steps, names = 200, ["k = 0", "k = 16", "neither"]
-    results: dict[str, Any] = {"every": EVERY, "variants": {}}
+    results: Results = {"every": EVERY, "variants": {}}
     for name in names:
         runs = [measure(name, seed, steps) for seed in seeds]
         results["variants"][name] = {
-            part: [each[part] for each in runs] for part in runs[0]
+            "right": [each["right"] for each in runs],
+            "loss": [each["loss"] for each in runs],
+            "losses": [each["losses"] for each in runs],
         }
     return results
 
 
-def check(results: dict[str, Any], quick: bool) -> None:
+def check(results: Results, quick: bool) -> None:
     """The order of the paper's tables; what k = 1 and 2 lack is the distances here."""
     right = {name: np.array(x["right"]) for name, x in results["variants"].items()}
     assert right["k = 16"].min() > 0.95
@@ -81,17 +98,26 @@ def check(results: dict[str, Any], quick: bool) -> None:
     assert loss["keys"].max() < loss["values"].min() < loss["neither"].min()
 
 
-def table(results: dict[str, Any]) -> list[list[str]]:
+def bleu_of(variant: str) -> float:
+    """The paper's figure: its table 2 is of k, table 3 of keys and values."""
+    is_ablated = variant in ABLATED
+    settings = VARIANTS[variant]
+    for row in data.shaw_tables():
+        is_variant = is_ablated or f"k = {row.k}" == variant
+        if (
+            row.table == (3 if is_ablated else 2)
+            and is_variant
+            and row.keys == settings.get("use_keys", True)
+            and row.values == settings.get("use_values", True)
+        ):
+            return row.bleu
+    raise ValueError(f"no row of the paper for {variant}")
+
+
+def table(results: Results) -> list[list[str]]:
     """A row for each variant, with the paper's BLEU beside it."""
     rows = []
     for name, found in results["variants"].items():
-        bleu = [
-            row.bleu
-            for row in data.shaw_tables()
-            if row.table == 2 + (name in ABLATED)
-            and (name in ABLATED or f"k = {row.k}" == name)
-            and row.keys == VARIANTS[name].get("use_keys", True)
-            and row.values == VARIANTS[name].get("use_values", True)
-        ]
-        rows.append([name, spread(found["right"]), spread(found["loss"]), str(bleu[0])])
+        cells = [name, spread(found["right"]), spread(found["loss"])]
+        rows.append([*cells, str(bleu_of(name))])
     return [["", "right answers", "loss", "paper's BLEU (English-German)"], *rows]

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import sys
 from time import process_time
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -138,7 +138,20 @@ def errors(given: dict[str, Array], result: Any, grads: Any) -> dict[str, float]
     }
 
 
-def measure(frames: int) -> dict[str, Any]:
+class Results(TypedDict):
+    """Seconds, bytes, and errors by result, of one pass."""
+
+    frames: int
+    seconds_forward: float
+    seconds_backward: float
+    peak_bytes: int
+    bytes_before: int
+    bytes_of_inputs_and_results: int
+    bytes_of_position_scores: int
+    errors: dict[str, float]
+
+
+def measure(frames: int) -> Results:
     """One forward and backward pass in this process, then the comparison."""
     given = inputs(frames)
     forget_peak()  # that of making the inputs
@@ -171,22 +184,22 @@ def measure(frames: int) -> dict[str, Any]:
     }
 
 
-def run(seeds: list[int], quick: bool) -> dict[str, Any]:
+def run(seeds: list[int], quick: bool) -> Results:
     """Measured in a process of its own."""
     frames = SHORT if quick else HOUR
-    found: dict[str, Any]
-    (found,) = in_child("docs.experiments.speech", str(frames))
-    return found
+    measured: Results
+    (measured,) = in_child("docs.experiments.speech", str(frames))
+    return measured
 
 
-def check(results: dict[str, Any], quick: bool) -> None:
+def check(results: Results, quick: bool) -> None:
     """Right in every part, in a small part of what the position scores alone take."""
     assert max(results["errors"].values()) < 5e-6, results["errors"]
     share = results["peak_bytes"] / results["bytes_of_position_scores"]
     assert share < (0.4 if quick else 0.012), share
 
 
-def table(results: dict[str, Any]) -> list[list[str]]:
+def table(results: Results) -> list[list[str]]:
     rows = [
         ["frames", f"{results['frames']:,}"],
         ["forward, processor time", f"{results['seconds_forward']:.0f} s"],

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from hashlib import sha256
 from platform import python_version
 from pydoc_data.topics import topics
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,7 @@ SEGMENT, MEMORY, BATCH = 64, 64, 16
 WIDTH, HEADS, LAYERS = 128, 4, 2
 STEPS, RATE = 400, 3e-3
 #: Of the test, which counts the characters that have as many before them as the most.
-MEMORIES = (0, 16, 32, 64, 128, 256, 512)
+MEMORIES: tuple[int, ...] = (0, 16, 32, 64, 128, 256, 512)
 STREAMS = 8
 SAMPLE, SAMPLE_MEMORY = 400, 256
 
@@ -102,15 +102,27 @@ def sample(model: Language, start: str, length: int, seed: int) -> str:
     return start + text_of(np.array(written))
 
 
-def run(seeds: list[int], quick: bool) -> dict[str, Any]:
+class Results(TypedDict):
+    """Source and sizes, and bits by model, memory and seed."""
+
+    python: str
+    sha256: str
+    characters: list[int]  # of the training, and held out
+    memories: list[int]
+    trained_with: dict[str, int]
+    bits: dict[str, list[list[float]]]
+    sample: NotRequired[str]
+
+
+def run(seeds: list[int], quick: bool) -> Results:
     """Bits on the text that was held out, by model, memory and seed."""
     text = corpus()
     classes = characters(text)
     held_out = len(classes) // 10
-    test = classes[-held_out:][: 12_000 if quick else None]
-    steps = 100 if quick else STEPS
-    memories = (0, MEMORY, 2 * MEMORY) if quick else MEMORIES
-    results: dict[str, Any] = {
+    test, steps, memories = classes[-held_out:], STEPS, MEMORIES
+    if quick:
+        test, steps, memories = test[:12_000], 100, (0, MEMORY, 2 * MEMORY)
+    results: Results = {
         "python": python_version(),
         "sha256": sha256(text.encode()).hexdigest(),
         "characters": [len(classes) - held_out, held_out],
@@ -133,7 +145,7 @@ def run(seeds: list[int], quick: bool) -> dict[str, Any]:
     return results
 
 
-def check(results: dict[str, Any], quick: bool) -> None:
+def check(results: Results, quick: bool) -> None:
     """Relative before sinusoids before nothing; memory for relative positions only."""
     found = {name: np.array(rows) for name, rows in results["bits"].items()}
     at = results["memories"].index(MEMORY)
@@ -150,7 +162,7 @@ def check(results: dict[str, Any], quick: bool) -> None:
     assert found["sinusoids, memory"].min() > found["no positions"].max()
 
 
-def table(results: dict[str, Any]) -> list[list[str]]:
+def table(results: Results) -> list[list[str]]:
     """A row for each model, a column for each memory of the test."""
     header = ["model", *(f"{memory}" for memory in results["memories"])]
     rows = []

@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import nbformat
@@ -107,7 +108,8 @@ def missing(notebook: nbformat.NotebookNode) -> list[str]:
 def run(path: Path, write: bool) -> tuple[bool, str]:
     """Execute one; whether it passed, and what there is to say."""
     notebook = nbformat.read(path, as_version=4)
-    if absent := missing(notebook):
+    absent = missing(notebook)
+    if absent:
         return True, f"{path.stem}: skipped, no {', '.join(absent)}"
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
@@ -141,14 +143,14 @@ def main() -> int:
     parser.add_argument(
         "--jobs", type=int, default=2, help="how many at a time"
     )
-    wanted = parser.parse_args()
+    options = parser.parse_args()
     paths = sorted(FOLDER.glob("[0-9][0-9]-*.ipynb"))
-    chosen = [
-        p for p in paths if not wanted.numbers or p.stem[:2] in wanted.numbers
-    ]
+    chosen = paths
+    if options.numbers:
+        chosen = [p for p in paths if p.stem[:2] in options.numbers]
     if not chosen:
         parser.error(
-            f"no notebook {' '.join(wanted.numbers)} in {FOLDER.name}"
+            f"no notebook {' '.join(options.numbers)} in {FOLDER.name}"
         )
     for name in (
         "RELPOS_NUM_THREADS",
@@ -158,11 +160,10 @@ def main() -> int:
         os.environ[name] = "1"
     start = time.perf_counter()
     passed = True
-    with ThreadPoolExecutor(wanted.jobs) as pool:
-        for good, said in pool.map(
-            lambda path: run(path, wanted.write), chosen
-        ):
-            print("ok    " if good else "FAILED", said, flush=True)
+    work = partial(run, write=options.write)
+    with ThreadPoolExecutor(options.jobs) as pool:
+        for good, report in pool.map(work, chosen):
+            print("ok    " if good else "FAILED", report, flush=True)
             passed &= good
     size = sum(path.stat().st_size for path in paths)
     seconds = time.perf_counter() - start
