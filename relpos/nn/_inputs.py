@@ -184,6 +184,7 @@ def as_mask(name: str, value: ArrayLike) -> Array:
 
 def as_zero_one(name: str, mask: Array) -> Array:
     """Return a mask of True/False or 1/0 as booleans."""
+    # Scores to add, passed as a mask, would be all True but where they are 0.
     flags = mask.astype(bool)
     if mask.dtype.kind != "b" and not np.array_equal(flags, mask):
         raise ValueError(
@@ -210,7 +211,7 @@ def split_heads(x: Array, num_heads: int) -> Array:
 
 def join_heads(x: Array) -> Array:
     """Copy (..., H, L, D) as (..., L, H * D); a layer's caller may write into it."""
-    swapped = np.array(x.swapaxes(-2, -3), order="C")
+    swapped = np.array(x.swapaxes(-2, -3), order="C")  # a copy even for one head
     return swapped.reshape(*swapped.shape[:-2], x.shape[-3] * x.shape[-1])
 
 

@@ -214,6 +214,7 @@ class SinusoidalEncoding(Module):
             The sequence is longer than `max_len`.
         """
         array = as_input("x", x, self.dtype, "batch", "seq", self.embed_size)
+        # Not the length alone: the tokens may come after those of a cache.
         positions = _positions(array.shape, cache)
         check_length(positions.max(initial=-1) + 1, self.max_len)
         table = sinusoidal(
@@ -414,6 +415,7 @@ class ConvPositionEmbedding(Module):
 
 def _lengths(v: Array) -> Array:
     """Norm of each tap, (1, 1, k), in float64."""
+    # in float64, as the squares of embed_dim^2 / groups numbers are summed
     total: Array = np.square(v, dtype=np.float64).sum((0, 1), keepdims=True)
     return np.sqrt(total)
 
@@ -449,6 +451,7 @@ def _blocks(
 
 def _correlate(padded: Array, taps: Array, length: int) -> Array:
     """y[b, n] = sum_t padded[b, :, n + t] taps[:, t]; taps (groups, t, in, out)."""
+    # A block of taps is one product: windows (n, taps x in) by taps (taps x in, out).
     groups, size, inputs, outputs = taps.shape
     matrices = np.ascontiguousarray(taps).reshape(groups, size * inputs, outputs)
     y = np.zeros((len(padded), groups, length, outputs), padded.dtype)

@@ -101,6 +101,7 @@ class AttentionLayer(Module):
         keywords = dropout_keywords | keywords
         result = function(*heads, **keywords, return_context=True)
         check_batch(heads[0], result.out, keywords)
+        # The output layer's name is that of the published class: `out_proj`, `o_net`.
         last = getattr(self, self._output)
         return last(self._join(result.out)), result.context
 
@@ -394,6 +395,7 @@ class RelativeGlobalAttention(AttentionLayer):
         self.Er = self._start(self._rng.standard_normal(shape))
 
     def _computed(self) -> dict[str, Array]:
+        # made anew each time: max_len squared numbers that nothing here reads
         return {"mask": np.tri(self.max_len, dtype=self.dtype)[None, None]}
 
     @quiet

@@ -65,6 +65,8 @@ class Kept:
             ends = [self._span(other).end for other in self._layers()]
             put(self, "_before", functools.reduce(np.minimum, ends) if ends else 0)
         end = self._span(layer).end if layer in self._layers() else 0
+        # More than all had before this call: an interrupt came after this layer's part
+        # of an earlier call, and before that of another.
         if _any(end > self._before):
             raise ValueError(
                 f"{self._name}: got one in which a {type(layer).__name__} has "
@@ -77,6 +79,8 @@ class Kept:
     def _check_start(self, layer: Any) -> None:
         """Raise where a layer has begun and others have more or less than it."""
         span = self._span(layer)
+        # Only a layer that had nothing before may be new to the cache: then all others
+        # have to have begun in this very call, with as many tokens.
         if _any(span.start):
             return
         for other in self._layers():

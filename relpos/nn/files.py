@@ -181,6 +181,6 @@ def _from_entry(
             f"{', '.join(_DTYPES)}"
         )
     array: Array = np.frombuffer(data, _DTYPES[dtype]).reshape(shape)
-    if dtype == "BF16":
+    if dtype == "BF16":  # its 16 bits are the upper ones of a float32
         array = np.asarray(array.astype(np.uint32) << 16).view(np.float32)
     return array

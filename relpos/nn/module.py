@@ -354,6 +354,8 @@ class Module:
         return f"{type(self).__name__}({', '.join(arguments)})"
 
     def __setattr__(self, name: str, value: object) -> None:
+        # An array in the place of a Parameter would be no parameter any more: it would
+        # not be trained, and not be in `state_dict`.
         before = vars(self).get(name)
         for kind in (Parameter, Module):
             if isinstance(before, kind) and not isinstance(value, kind | None):
@@ -385,7 +387,7 @@ class Module:
         parameter : Parameter
             The parameter itself, not a copy.
         """
-        seen: set[int] = set()
+        seen: set[int] = set()  # tied parameters have several names
         for name, entry in _entries(self, computed=False):
             if isinstance(entry, Parameter) and id(entry) not in seen:
                 seen.add(id(entry))
@@ -630,7 +632,7 @@ def _members(name: str, value: object) -> Iterator[tuple[str, Parameter | Module
 def _parts(module: Module, kind: type[K]) -> Iterator[tuple[str, K]]:
     """Yield the parameters of a module itself, or the modules in it, by name."""
     for attribute, value in vars(module).items():
-        if not attribute.startswith("_"):
+        if not attribute.startswith("_"):  # what a layer computes with, or remembers
             for name, member in _members(attribute, value):
                 if isinstance(member, kind):
                     yield name, member
@@ -664,7 +666,7 @@ def _entries(
 def _as_values(name: str, value: Any) -> Array:
     """Return an array or a tensor, not cast before its shape is known to fit."""
     check_kind(value, name)  # before it is asked for anything
-    if getattr(value, "is_meta", False):
+    if getattr(value, "is_meta", False):  # a tensor of a shape alone
         raise ValueError(f"{name}: got a meta tensor; expected one that has values")
     array = as_array(name, of_tensor(name, value))
     if array.dtype.kind not in "fbiu" and not is_floating(array.dtype):

@@ -279,7 +279,7 @@ class SGD(_Optimizer):
 
     def _move(self, index: int, parameter: Parameter, grad: Array) -> None:
         if self.momentum:
-            before = self._moments[index]
+            before = self._moments[index]  # None at the first step, which copies
             grad = grad.copy() if before is None else self.momentum * before + grad
             self._moments[index] = grad
         parameter.data -= self.lr * grad
@@ -358,8 +358,9 @@ class Adam(_Optimizer):
     def _move(self, index: int, parameter: Parameter, grad: Array) -> None:
         first, second = self.betas
         self._steps[index] += 1
+        # All in place, in the one array `change`: a model's state may fill the memory.
         mean, square = self._state[index]
-        change = np.subtract(grad, mean, out=np.empty_like(mean))  # the one new array
+        change = np.subtract(grad, mean, out=np.empty_like(mean))
         change *= 1 - first
         mean += change
         square *= second

@@ -151,7 +151,7 @@ class Position(Module):
 
 def placed(query_length: int, key_length: int, query_offset: Any) -> tuple[int, int]:
     """Return how far the farthest key of the past is, and that of the future."""
-    if not np.size(query_offset):  # of no batch items
+    if not np.size(query_offset):  # an offset for each item of an empty batch
         query_offset = 0
     least, most = int(np.min(query_offset)), int(np.max(query_offset))
     return query_length - 1 + most, key_length - 1 - least
@@ -200,6 +200,7 @@ class DistanceBias(Position):
     def add_gradients(
         self, gradients: Any, query_length: int, key_length: int, query_offset: Any = 0
     ) -> None:
+        # a call of this length again, of which `backward` is then
         self.arguments(query_length, key_length, query_offset)
         self.backward(gradients.rel_bias)
 
@@ -243,6 +244,7 @@ class ALiBi(DistanceBias):
         dtype: DTypeLike = np.float32,
     ) -> None:
         settings = self._set_up(rng, dtype, num_heads=num_heads, learned=learned)
+        # Slopes that are not learned are no parameter, and so are not in the state.
         self._fixed = alibi_slopes(settings.num_heads, dtype=self.dtype)
         self.slopes = Parameter(self._fixed.copy()) if learned else None
 
@@ -391,6 +393,7 @@ class LearnedBias(DistanceBias):
         table = self.rel_bias.data
         relative = offsets(length, len(table), dtype=self.dtype)
         columns = np.clip(relative, -self._reach, self._reach) + self._reach
+        # Columns that several offsets share: `fold_rows` sums their gradients.
         return table[:, columns], columns
 
     def _backward(self, grad: Array, columns: Any) -> None:
@@ -463,6 +466,8 @@ class DynamicPositionBias(DistanceBias):
         self.mlp.append(Linear(dim, heads, **self._options))
 
     def _bias(self, length: int) -> tuple[Any, ...]:
+        # Relative positions -(length-1) to length-1, as query minus key: the sign that
+        # the network is given.
         distance = np.arange(length - 1, -length, -1).astype(self.dtype)
         if self.log_distance:
             distance = np.sign(distance) * np.log(np.abs(distance) + 1)
@@ -797,6 +802,8 @@ class Music(Position):
         self, query_length: int, key_length: int, query_offset: Any = 0
     ) -> dict[str, Any]:
         table = self.rel_key.data
+        # Distance 0 is the last row of a table of the past, and the middle row of a
+        # table of both sides.
         rows = table.shape[-2]
         reach = rows - 1 if self.is_causal else rows // 2
         return {"rel_key": table, "min_relative_position": -reach}
@@ -822,6 +829,7 @@ class TransformerXL(Position):
 
     def _encodings(self, farthest: int, last: int) -> Array:
         """Encode the distances farthest, .., -last, as those of the paper."""
+        # One at least, as attention wants a row also where there is no pair.
         width = self.pos_proj.weight.data.shape[1]
         distances = farthest - np.arange(max(farthest + last + 1, 1))
         return sinusoidal(distances, width, layout="concat", dtype=self.dtype)

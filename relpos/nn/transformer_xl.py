@@ -228,12 +228,15 @@ class RelPartialLearnableMultiHeadAttn(AttentionLayer):
         u, v, mask, mems = read_call(self, args, keywords)
         segment = as_input("w", w, self.dtype, "Lq", "B", self.d_model)
         length, batch, _ = segment.shape
+        # Time is the first axis here, and the batch the second; `_split` exchanges them
+        # for attention.
         both = segment
         if mems is not None:
             memory = as_input("mems", mems, self.dtype, "M", batch, self.d_model)
             both = np.concatenate([memory, segment])
         total = len(both)
         allowed, causal = read_mask(mask, length, total, batch)
+        # The original's R has an axis of one batch item.
         rows = as_input("r", r, self.dtype, "...", self.d_model)
         if rows.ndim == 3 and rows.shape[1] == 1:
             rows = rows[:, 0]
@@ -250,7 +253,7 @@ class RelPartialLearnableMultiHeadAttn(AttentionLayer):
             pos_bias_v=self._bias("r_r_bias", v),
             attn_mask=allowed,
             is_causal=causal,
-            min_relative_position=1 - total,
+            min_relative_position=1 - total,  # of r's first row, the farthest past
         )
         out = segment + self.drop(out)  # the residual connection
         if not self.pre_lnorm:

@@ -249,6 +249,7 @@ class ShardedContext:
             grad_out = rechunked(grad_out, out.chunks)
         if grad_lse is not None:
             grad_lse = rechunked(grad_lse, lse.chunks)
+        # Other names or gradients are other tasks, of which dask must not reuse any.
         token = tokenize(plan.recipe, names, *rows, *plan.arrays, grad_out, grad_lse)
         name = f"relpos-backward-{token}"
         layer: Layer = {}
@@ -291,7 +292,7 @@ class ShardedContext:
                 axis for axis, size in enumerate(shape) if padded[axis] != size
             )
         dtype = operand.dtype.newbyteorder("=")
-        if name == "sinks":
+        if name == "sinks":  # one block of each row of blocks has them
             parts = [part for part in parts if self._plan.has_sinks(part[0])]
         title = f"relpos-grad-{name}-{blocks.key.rpartition('-')[2]}"
         # A task of each block picks this gradient out of all that the block returns.

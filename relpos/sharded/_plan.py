@@ -133,6 +133,7 @@ def grid_of(
                 chunks["H"] = tuple(heads * group for heads in cut)
             elif axis is not None and axis != "K":
                 chunks[axis] = cut
+    # Heads that share a key head are one block, which has this key head whole.
     ends = np.cumsum(chunks["H"])
     ends = np.unique(-(-ends // group) * group)  # a cut within a group goes to its end
     chunks["H"] = tuple(int(size) for size in np.diff(ends, prepend=0))
@@ -187,6 +188,7 @@ def visibility_of(
     counts = [len(grid.chunks[axis]) for axis in (*grid.batch, "q", "k")]
     reached = _reached(view, grid)
     last = counts[-1] - 1 - reached[:, ::-1].argmax(axis=1)  # of each row that is True
+    # What the window leaves is the same for all items; lengths and ranges are not.
     visible = np.broadcast_to(reached | everything, counts).copy()
     if not everything and any(name in operands for name in PLACED):
         for place in np.ndindex(*counts[:-1]):
@@ -266,7 +268,7 @@ def _seen(view: _View, grid: Grid, place: tuple[int, ...]) -> Array:
         begin = np.maximum(begin, at + lowest - view.left)
     if view.right != UNBOUNDED:
         end = np.minimum(end, at + highest + view.right + 1)
-    begin, end = np.broadcast_arrays(begin, end)
+    begin, end = np.broadcast_arrays(begin, end)  # of the run of each item and query
     # +1 at the first block of each run and -1 after its last: sums count the runs.
     not_empty, ends = begin < end, _ends(grid, "k")[1]
     low = np.searchsorted(ends, begin[not_empty], side="right")
@@ -361,7 +363,7 @@ def make_plan(arguments: Arguments) -> Plan:
         arguments = arguments | dict(zip(LABELS, labels, strict=False))
         arguments["labels"] = None
     problem = _check_whole(arguments)
-    look_at_mask(problem)  # one that is not lazy
+    look_at_mask(problem)  # raises for numbers of one that is not lazy
     operands: Arguments = {}
     for name, row in ROWS.items():
         value = arguments.get(name)
@@ -378,10 +380,12 @@ def make_plan(arguments: Arguments) -> Plan:
     weights = as_flag("return_weights", arguments["return_weights"])
     values = _values_of(arguments, weights)
     seed = draw_seed(arguments["rng"], problem.operands["dropout_p"])
+    # What is lazy is left out of the recipe, which the task of `shared` completes.
     lazy, check = _later_check(values, operands)
     values |= dict.fromkeys(_lazy_of(values))
     recipe = Recipe(tuple(operands), values, problem.dtype)
     visible, last = visibility_of(problem, operands, grid, weights)
+    # The name of all tasks: calls that are equal in all of these share their tasks.
     token = tokenize(recipe, seed, (visible, last), *arrays, *lazy.values())
     return Plan(
         token,

@@ -36,11 +36,13 @@ Sparse.__module__ = "scipy.sparse._csr"
 
 def longer(axis):
     """Return a change that repeats the last entry of an axis; None without the axis."""
-    return lambda a: (
-        np.concatenate([a, a.take([-1], axis)], axis)
-        if a.ndim >= -axis and a.shape[axis]
-        else None
-    )
+
+    def change(a):
+        if a.ndim < -axis or not a.shape[axis]:
+            return None
+        return np.concatenate([a, a.take([-1], axis)], axis)
+
+    return change
 
 
 def shorter(a):
