@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md: its examples run, what it names is there, it lists the stages."""
+"""CONTRIBUTING.md and docs/develop: examples run, what they name exists, the stages."""
 
 import re
 import shutil
@@ -8,41 +8,72 @@ import pytest
 from documents import ROOT, blocks, run_examples, section, text
 
 NAME = "CONTRIBUTING.md"
-pytestmark = pytest.mark.skipif(not (ROOT / NAME).exists(), reason="no source tree")
+if not (ROOT / NAME).exists() or not (ROOT / "docs" / "develop").exists():
+    pytest.skip("no source tree", allow_module_level=True)
+
+PAGES = sorted(
+    path.relative_to(ROOT).as_posix() for path in (ROOT / "docs/develop").glob("*.md")
+)
 
 
-def test_examples_give_the_output_they_show():
-    run_examples(NAME, 8)
+@pytest.mark.parametrize(
+    ("page", "least"),
+    [("docs/develop/add-a-scheme.md", 5), ("docs/develop/profile.md", 5)],
+)
+def test_examples_give_the_output_they_show(page, least):
+    run_examples(page, least)
+
+
+def test_every_page_with_examples_is_run():
+    with_examples = [page for page in [NAME, *PAGES] if ">>>" in text(page)]
+    assert with_examples == ["docs/develop/add-a-scheme.md", "docs/develop/profile.md"]
+
+
+def test_it_is_short_and_so_is_the_changelog():
+    assert len(text(NAME).encode()) <= 8 * 1024
+    assert len(text("CHANGELOG.md").encode()) <= 12 * 1024
 
 
 def test_the_map_names_what_is_there():
     named = re.findall(r"^\| `([^`]+)` \|", section(NAME, "Where things are"), re.M)
-    assert len(named) > 15
+    assert len(named) == 20
     assert [name for name in named if not (ROOT / name).exists()] == []
 
 
-def test_every_file_and_folder_that_it_names_exists():
-    named = re.findall(r"`((?:csrc|relpos|tests|benchmarks|\.ci)/[^`* ]*)`", text(NAME))
-    assert len(named) > 10
+@pytest.mark.parametrize("page", [NAME, *PAGES])
+def test_every_file_and_folder_that_it_names_exists(page):
+    named = re.findall(
+        r"`((?:csrc|relpos|tests|docs|benchmarks|\.ci)/[^`* ]*)`", text(page)
+    )
     assert [name for name in named if not (ROOT / name).exists()] == []
+    linked = re.findall(r"\]\(([\w./-]+)(?:#[\w-]+)?\)", text(page))
+    folder = (ROOT / page).parent
+    assert [name for name in linked if not (folder / name).exists()] == []
+    assert len(named) > 10 or page != NAME
 
 
-def test_every_word_of_code_in_its_recipes_is_in_the_code():
+def test_every_page_is_in_the_table_of_contents():
+    contents = text("docs/develop.md").partition("```{toctree}")[2].split()
+    assert {f"docs/{name}.md" for name in contents} >= set(PAGES)
+
+
+def test_every_word_of_code_in_the_recipes_is_in_the_code():
     sources = [*ROOT.glob("csrc/**/*.[ch]"), *ROOT.glob("relpos/**/*.py")]
     code = "\n".join(path.read_text(encoding="utf-8") for path in sources)
-    recipes = ("Add a scheme", "Add a term", "Add an instruction set")
+    recipes = [page for page in PAGES if "/add-a" in page]
+    assert len(recipes) == 3
     named = {
         word
-        for title in recipes
-        for word in re.findall(r"`([a-z]\w+_\w+|[A-Z]\w+)`", section(NAME, title))
+        for page in recipes
+        for word in re.findall(r"`([a-z]\w+_\w+|[A-Z]\w+)`", text(page))
     }
     assert len(named) > 15
     assert [word for word in sorted(named) if not re.search(rf"\b{word}\b", code)] == []
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
-def test_its_stages_are_those_of_the_script():
-    (listed,) = blocks(section(NAME, "What a change must pass"), "text")
+def test_the_stages_are_those_of_the_script():
+    (listed,) = blocks(text("docs/develop/stages.md"), "text")
     done = subprocess.run(
         ["bash", ".ci/run", "--list"],
         cwd=ROOT,
