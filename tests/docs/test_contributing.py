@@ -82,3 +82,11 @@ def test_the_stages_are_those_of_the_script():
         check=True,
     )
     assert listed == done.stdout
+
+
+@pytest.mark.skipif(not (ROOT / ".github").exists(), reason="no .github/ in this tree")
+def test_a_pull_request_runs_the_test_command_of_the_readme():
+    workflow = text(".github/workflows/test.yml")
+    assert len(workflow.splitlines()) <= 40
+    (command,) = blocks(section("README.md", "Test it"), "sh")
+    assert f"      - run: {command}" in workflow
