@@ -273,7 +273,7 @@ def test_names_and_signatures_that_differ_are_listed():
 
 
 @pytest.mark.skipif(not BUDGET.exists(), reason="no source tree")
-def test_budget_counts_code_and_docstrings():
+def test_budget_counts_code_docstrings_and_comments():
     loader = importlib.machinery.SourceFileLoader("budget", str(BUDGET))
     budget = importlib.util.module_from_spec(
         importlib.util.spec_from_loader("budget", loader)
@@ -282,10 +282,14 @@ def test_budget_counts_code_and_docstrings():
     text = (
         '"""One.\n\nThree.\n"""\n\n# a comment\nx = (\n    1,  # one\n    # two\n\n)\n'
     )
-    assert budget.count_lines(text) == (3, 4)
+    assert budget.count_lines(text) == (3, 4, 2)
     assert budget.count_lines('def f():\n    """Say."""\n    "no docstring"\n') == (
         2,
         1,
+        0,
     )
+    counted = {"relpos/a.py": (1, 2, 3), "tests/b.py": (10, 20, 30)}
+    assert budget.add_up(counted) == (11, 22, 33)
+    assert budget.add_up(counted, "relpos/") == (1, 2, 3)
     assert budget.is_python(".ci/x", b"#!/usr/bin/env python3\n")
     assert not budget.is_python(".ci/x", b"#!/usr/bin/env bash\n# python\n")
