@@ -47,8 +47,12 @@ def pytest_configure(config):
             config.option.ignore = [*(config.option.ignore or ()), place]
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` looks at the markers
 def pytest_collection_modifyitems(config, items):
-    """Examples of relpos.plot are run where matplotlib is installed."""
+    """Mark examples of relpos.torch; leave those of relpos.plot to matplotlib."""
+    for item in items:
+        if ROOT / "relpos" / "torch" in item.path.parents:
+            item.add_marker("torch")
     if importlib.util.find_spec("matplotlib") is None:
         drawn = [item for item in items if item.path.parent.name == "plot"]
         items[:] = [item for item in items if item not in drawn]

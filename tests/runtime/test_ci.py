@@ -87,6 +87,49 @@ def test_all_runs_the_thorough_stages_too(run):
     assert "5 passed" in done.stdout
 
 
+def test_two_stages_run_at_a_time_and_an_alone_one_by_itself(tmp_path, run):
+    stages = """
+prepare() { :; }
+alone stage first 5 "" "runs by itself, at once"
+stage_first() { note; }
+stage second 5 "" "runs beside the next"
+stage_second() { note; }
+stage third 5 "" "runs beside the one before"
+stage_third() { note; }
+alone stage fourth 5 "" "runs by itself, at the end"
+stage_fourth() { note; }
+note() {
+    echo begin >>"$work/notes"
+    sleep 1
+    echo end >>"$work/notes"
+    cat "$work/notes"
+}
+"""
+    (tmp_path / ".ci" / "stages").write_text(stages)
+    done = run("second", "first", "fourth", "third")
+    assert done.returncode == 0, done.stderr
+    *_, last = done.stdout.split("==== fourth: runs by itself, at the end\n")
+    notes = "".join(word[0] for word in last.split("====")[0].split())
+    assert notes == "bbee" + "be" + "be"
+    done = run()
+    assert done.stdout.splitlines()[0] == "[0s] first starts"
+
+
+def test_each_stage_has_a_file_for_the_tests_that_pass_and_its_time_is_listed(
+    tmp_path, run
+):
+    stages = """
+prepare() { :; }
+stage named 5 "" "says where its tests write"
+stage_named() { echo "$RELPOS_PASSED is in $work"; }
+"""
+    (tmp_path / ".ci" / "stages").write_text(stages)
+    lines = run().stdout.splitlines()
+    path, folder = next(line for line in lines if " is in " in line).split(" is in ")
+    assert path == f"{folder}/passed-named"
+    assert lines[lines.index("seconds  of  stage") + 1].split()[1:] == ["5", "named"]
+
+
 def test_an_unknown_stage_is_refused_before_any_work(run):
     done = run("alone", "lnit")
     assert done.returncode == 2
@@ -100,6 +143,7 @@ def test_every_stage_has_a_function_and_a_need_declared_before_of_the_same_run()
 declare -a names=(); declare -A needs daily
 thorough() { names+=("$1"); needs[$1]=$3; [ -z "$3" ] || [ -n "${needs[$3]+x}" ]; }
 stage() { thorough "$@"; [ -z "$3" ] || [ -n "${daily[$3]+x}" ]; daily[$1]=1; }
+alone() { "$@"; }
 set -e; . .ci/stages
 for name in "${names[@]}"; do declare -F "stage_$name"; done
 """
