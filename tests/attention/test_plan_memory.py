@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import subprocess
 import sys
@@ -23,9 +22,6 @@ MEASURED = {
     "causal": Case(1, 4, 512, 16384, 64, True, "float32", 250, 2),
     "float16": Case(1, 2, 128, 16384, 64, False, "float16", 600, 2),
 }
-# Sums of a graph are rounded to 16 bits while malloc may hold the kernel's memory.
-MEASURED_CALLS = [*itertools.product(KINDS, MEASURED)]
-MEASURED_CALLS.remove(("graph_attention", "float16"))
 NEAR = dict(rel=0.1, abs=2**17)
 
 
@@ -83,7 +79,8 @@ def peaks(isa, name, case):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and prctl")
-@pytest.mark.parametrize("name, size", MEASURED_CALLS)
+@pytest.mark.parametrize("size", MEASURED)
+@pytest.mark.parametrize("name", KINDS)
 def test_memory_is_what_is_measured(name, size):
     """Within a tenth of the peak of a process of its own; kernel tables take turns.
 
@@ -91,6 +88,8 @@ def test_memory_is_what_is_measured(name, size):
     machine threads may use their buffers one after the other, so the highest peak of
     three processes counts.
     """
+    if (name, size) == ("graph_attention", "float16"):
+        pytest.skip("sums are rounded to 16 bits while malloc may hold their memory")
     turn = KINDS.index(name) + list(MEASURED).index(size)
     isa, case = TABLES[turn % len(TABLES)], MEASURED[size]
     with use_isa(isa):

@@ -37,11 +37,12 @@ T5_GRID = [
 
 
 @pytest.mark.parametrize("both, count, last", T5_GRID)
-def test_8_t5_buckets_equal_whole_numbers(both, count, last):
+def test_8_t5_buckets_equal_whole_numbers(both, count, last, sized):
     settings = {"bidirectional": both, "num_buckets": count, "max_distance": last}
-    got = relpos.t5_bucket(FAR, **settings)
+    far = FAR[:: sized(4, 1)]
+    got = relpos.t5_bucket(far, **settings)
     assert got.dtype == np.int64
-    assert np.array_equal(got, oracle.t5_bucket(FAR, **settings))
+    assert np.array_equal(got, oracle.t5_bucket(far, **settings))
     assert got.min() == 0 and got.max() < count
 
 
@@ -54,9 +55,9 @@ DEBERTA_GRID = [
 
 
 @pytest.mark.parametrize("size, last", DEBERTA_GRID)
-def test_deberta_buckets_equal_whole_numbers(size, last):
+def test_deberta_buckets_equal_whole_numbers(size, last, sized):
     settings = {"bucket_size": size, "max_position": last}
-    near = FAR[np.abs(FAR) <= min(2 * last, 1100)]
+    near = FAR[np.abs(FAR) <= min(2 * last, 1100)][:: sized(4, 1)]
     got = relpos.deberta_bucket(near, **settings)
     assert got.dtype == np.int64
     assert np.array_equal(got, oracle.deberta_bucket(near, **settings))

@@ -326,6 +326,7 @@ CASES = {
 }
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("name", CASES)
 def test_named_alone_and_first(name):
     difference, function, call = CASES[name]
@@ -342,6 +343,7 @@ UNKNOWN = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", UNKNOWN)
 def test_few_attempts_where_nothing_fits(name, monkeypatch):
     """An attempt takes 0.2 to 0.5 ms, and two seconds are the most for a call."""
@@ -359,6 +361,7 @@ def test_few_attempts_where_nothing_fits(name, monkeypatch):
     assert len(attempts) <= 4100
 
 
+@pytest.mark.few(2)
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
     "call",

@@ -174,6 +174,7 @@ CASES = [
 ]
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("difference, words, mine, call", CASES)
 def test_named_with_what_to_change(difference, words, mine, call):
     check_named(difference, words, mine, call)

@@ -202,6 +202,7 @@ CASES = [
 ]
 
 
+@pytest.mark.product
 @pytest.mark.parametrize(("name", "way", "mistake"), CASES)
 def test_named_in_every_scheme(name, way, mistake):
     (call, ways), (weights, difference, words) = SCHEMES[name], MISTAKES[mistake]

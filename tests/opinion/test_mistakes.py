@@ -86,9 +86,9 @@ def test_each_differs_from_what_is_right(row):
 
 
 @pytest.fixture(scope="module")
-def verdicts():
+def verdicts(sized):
     """Return the verdict of each mistake, and whether it has all the words."""
-    return {row.name: verdict(row) for row in MISTAKES}
+    return {row.name: verdict(row) for row in MISTAKES[:: sized(6, 1)]}
 
 
 def test_named_with_what_to_change(verdicts):

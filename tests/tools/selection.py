@@ -1,8 +1,10 @@
 """A plugin of pytest: the cases that `pytest -q` runs, of all those of `pytest --full`.
 
 Every test function runs, on the best kernel table of the CPU. A test whose cases are a
-list, however many names `parametrize` gives it, runs all of them. Of a product of
-parameters, such cases run that each value of each parameter occurs at least once.
+list, however many names `parametrize` gives it, runs all of them. If it is marked
+`few(count)`, so many of them run, spread over the list. Of a product of parameters,
+such cases run that each value of each parameter occurs at least once. A list of several
+names that is marked `product` is one: it was written by a loop, to leave cases out.
 
 What the command line names runs whole: a folder, a file, a test, and what `-k`, `-m` or
 `--lf` choose. `--full` asks for all cases of everything, and `--quick` for the
@@ -47,6 +49,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         const="quick",
         help="the selection, also of what the command line names, which runs whole",
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the markers of lists that do not run whole."""
+    for line in (
+        "few(count): without --full so many cases of the list run, as each takes long",
+        "product: the names of the list are parameters of a product with gaps",
+    ):
+        config.addinivalue_line("markers", line)
 
 
 # After the hook of `-k` and `-m`: a case that they leave out stands for no value.
@@ -119,7 +130,7 @@ def select(items: Iterable[pytest.Item], best_table: str) -> list[pytest.Item]:
     kept = set()
     for cases in functions.values():
         of_table = [case for case in cases if _table(case) in (None, best_table)]
-        kept.update(id(case) for case in _cover(of_table or cases))
+        kept.update(id(case) for case in _few(_cover(of_table or cases)))
     return [item for item in items if id(item) in kept]
 
 
@@ -139,6 +150,15 @@ def _cover(cases: Sequence[pytest.Item]) -> list[pytest.Item]:
     return [cases[number] for number in _smallest_cover(values_of_cases)]
 
 
+def _few(cases: list[pytest.Item]) -> list[pytest.Item]:
+    """Return as many cases as a marker says, evenly spread, or all of them."""
+    marker = cases[0].get_closest_marker("few")
+    if marker is None or marker.args[0] >= len(cases):
+        return cases
+    count = marker.args[0]
+    return [cases[number * len(cases) // count] for number in range(count)]
+
+
 def _parameters(case: pytest.Item) -> list[tuple[int, ...]]:
     """Return the value of each parameter as the identities of what its names have.
 
@@ -150,6 +170,8 @@ def _parameters(case: pytest.Item) -> list[tuple[int, ...]]:
     if callspec is None:  # a test without parameters, or the examples of a docstring
         return []
     groups = [_names(mark) for mark in case.iter_markers("parametrize")]
+    if case.get_closest_marker("product"):
+        groups = []
     named = {name for names in groups for name in names}
     groups += [[name] for name in callspec.params if name not in named]
     return [tuple(id(callspec.params[name]) for name in names) for names in groups]

@@ -48,6 +48,18 @@ def test_list_of_pairs(isa, a, b):
     '''A list of several names runs whole, on the best table.'''
 
 
+@pytest.mark.few(3)
+@pytest.mark.parametrize("a", range(8))
+def test_few(isa, a):
+    '''Some of a list whose cases take long.'''
+
+
+@pytest.mark.product
+@pytest.mark.parametrize("a, b", [(1, 1), (1, 2), (2, 1), (2, 2), (3, 1), (3, 2)])
+def test_gaps(isa, a, b):
+    '''A product that a loop has written.'''
+
+
 @pytest.mark.parametrize(argnames=["a", "b"], argvalues=[(1, 1), (1, 2), (2, 1)])
 @pytest.mark.parametrize("c", ["only"])
 def test_list_by_keywords(a, b, c):
@@ -81,6 +93,8 @@ COUNTS = {  # of each test: cases of the quick run, and of the full run
     "test_other_table": (1, 1),
     "test_list": (6, 6),
     "test_list_of_pairs": (6, 6 * len(_core.by_isa)),
+    "test_gaps": (3, 6 * len(_core.by_isa)),
+    "test_few": (3, 8 * len(_core.by_isa)),
     "test_list_by_keywords": (3, 3),
     "test_product": (5, 20 * len(_core.by_isa)),
     "test_method": (3, 6),
@@ -94,6 +108,7 @@ QUICK, FULL = (sum(column) for column in zip(*COUNTS.values(), strict=True))
 def folder(pytester, monkeypatch):
     """Return a folder of tests in a project whose own folder is the current one."""
     monkeypatch.delenv("RELPOS_PASSED", raising=False)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # half of the time
     pytester.makeini("[pytest]\ntestpaths = folder")
     return pytester.mkdir("folder")
 
