@@ -1,10 +1,16 @@
 """Builds relpos._core: one extension, one list of flags, one generated config header.
 
-Two environment variables choose what is built. RELPOS_BUILD: ``release`` (default),
+Three environment variables choose what is built. RELPOS_BUILD: ``release`` (default),
 ``debug``, ``sanitize=address,undefined`` or ``sanitize=thread``. RELPOS_BLAS, who does
 large matrix products: ``none`` (default: relpos's own code), ``bundled`` (a copy of the
 OpenBLAS of the package scipy-openblas32 goes into relpos) or ``system`` (the OpenBLAS
-that pkg-config finds). build/compile_commands.json tells editors how to compile. With
+that pkg-config finds). RELPOS_TABLES, for which instruction sets kernels are compiled:
+all of the processor (default), or names with commas between them (``base``,
+``base,avx2``). ``base`` runs everywhere and is always compiled; a name of another
+processor adds nothing.
+
+``build_ext --inplace`` compiles the files that a change reaches. All other commands
+compile every file. build/compile_commands.json tells editors how to compile. With
 SOURCE_DATE_EPOCH set, the same source and tools make the same bytes in any folder.
 """
 
@@ -15,6 +21,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import time
 from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
@@ -163,16 +170,40 @@ def chosen_blas():
     return blas, bundled_library() if blas == "bundled" else None
 
 
-def write_config(path, build, blas, library):
-    """Writes the config header; only when it changed, so that make-like rules hold."""
+def chosen_tables():
+    """The names in RELPOS_TABLES; None where it is not set, which means all tables."""
+    value = os.environ.get("RELPOS_TABLES")
+    if not value:
+        return None
+    objects = sorted((ROOT / "csrc" / "isa").glob("*_f32.c"))
+    known = [path.name[: -len("_f32.c")] for path in objects]
+    names = value.split(",")
+    for name in names:
+        if name not in known:
+            sys.exit(
+                f"RELPOS_TABLES={value!r}: expected names of {', '.join(known)} with "
+                f"commas between them; {name!r} is none of them"
+            )
+    return names
+
+
+def write_if_changed(path, text):
+    """Writes a text unless the file has it: what depends on it stays up to date."""
+    if not path.is_file() or path.read_text() != text:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def write_config(path, build, blas, library, tables):
+    """Writes the config header, which csrc/config.h reads."""
     lines = [f"/* Written by setup.py for RELPOS_BUILD={build}. */"]
     lines.append(f"#define RELPOS_BLAS_{blas.upper()} 1")
     if library is not None:
         lines.append(f'#define RELPOS_BLAS_FILE "{library.name}"')
-    text = "\n".join(lines) + "\n"
-    if not path.is_file() or path.read_text() != text:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+    if tables is not None:
+        lines.append("#define RELPOS_TABLES 1")
+        lines += [f"#define RELPOS_TABLE_{name.upper()} 1" for name in tables]
+    write_if_changed(path, "\n".join(lines) + "\n")
 
 
 def compile_side_by_side(compiler):
@@ -200,6 +231,55 @@ def record_commands(compiler):
     return rows
 
 
+def is_up_to_date(target, notes, commands):
+    """Whether an object is newer than its commands and all files it was made from.
+
+    `notes` is the rule for make that the compiler wrote: the object, a colon, and the
+    files. A path with a space is cut in two, neither part exists, and the answer is no.
+    """
+    if not (target.is_file() and notes.is_file()):
+        return False
+    files = [Path(word) for word in notes.read_text().replace("\\\n", "").split()[1:]]
+    if not all(file.is_file() for file in files):
+        return False
+    made = target.stat().st_mtime_ns
+    return all(file.stat().st_mtime_ns <= made for file in [commands, *files])
+
+
+def compile_what_changed(compiler, commands, force):
+    """Lets a compiler leave out files whose objects are up to date, unless forced.
+
+    The file `commands` is newer than the objects where a flag or the compiler changed.
+    """
+    compile_one = compiler._compile
+    # With several -arch the notes are those of the last architecture alone.
+    if compiler.compiler_so.count("-arch") > 1:
+        return
+
+    def compile_if_changed(target, file, ext, options, flags, macros):
+        notes = Path(target).with_suffix(".d")
+        if not force and is_up_to_date(Path(target), notes, commands):
+            return
+        # Notes exist only beside an object that the compiler finished, and the object
+        # has the time at which it began: a file that is saved meanwhile is newer.
+        notes.unlink(missing_ok=True)
+        unfinished = notes.with_suffix(".d.part")
+        begin = time.time_ns()
+        noting = ["-MMD", "-MF", str(unfinished)]
+        compile_one(target, file, ext, options, [*flags, *noting], macros)
+        os.utime(target, ns=(begin, begin))
+        if unfinished.is_file():
+            unfinished.replace(notes)
+
+    compiler._compile = compile_if_changed
+
+
+def version_of(words):
+    """What a compiler says of its version, which an upgrade changes."""
+    done = subprocess.run([*words, "--version"], capture_output=True, text=True)
+    return done.stdout
+
+
 def forget_interpreter(linker):
     """Takes away the folders where the interpreter finds its library on this machine.
 
@@ -213,13 +293,18 @@ def forget_interpreter(linker):
 
 
 class BuildExt(build_ext):
-    """Adds what RELPOS_BUILD and RELPOS_BLAS ask for, and compiles side by side."""
+    """Adds what the environment variables ask for, and compiles side by side."""
 
     def run(self):
         build = choose("RELPOS_BUILD", *BUILDS)
         blas, library = chosen_blas()
+        tables = chosen_tables()
+        # `inplace` is 0 while setuptools builds: it copies the result afterwards.
+        self.is_in_place = bool(self.inplace)
+        if self.is_in_place:  # no other command writes objects there, with other flags
+            self.build_temp = os.path.join(self.build_temp, "inplace")
         config = Path(self.build_temp) / "relpos_config.h"
-        write_config(config, build, blas, library)
+        write_config(config, build, blas, library, tables)
         for extension in self.extensions:
             extension.include_dirs.append(str(config.parent))
             extension.depends.append(str(config))
@@ -239,13 +324,32 @@ class BuildExt(build_ext):
             sys.exit(CANNOT_COMPILE.format("Python.h"))
         if chosen_blas()[0] != "system":  # whose library may lie in that folder
             forget_interpreter(self.compiler.linker_so)
+        if self.is_in_place:
+            compile_what_changed(self.compiler, self.note_commands(), self.force)
+        begin = time.time_ns()
         rows = record_commands(self.compiler)
         compile_side_by_side(self.compiler)
         super().build_extensions()
+        if self.is_in_place:  # what was saved during the build is newer
+            for extension in self.extensions:
+                os.utime(self.get_ext_fullpath(extension.name), ns=(begin, begin))
         if rows:
             folder = Path(self.get_finalized_command("build").build_base)
             folder.mkdir(parents=True, exist_ok=True)
             (folder / "compile_commands.json").write_text(json.dumps(rows, indent=2))
+
+    def note_commands(self):
+        """Returns the file that is newer than all objects if a command has changed."""
+        path = Path(self.build_temp) / "commands.json"
+        compiler = self.compiler
+        parts = [version_of(compiler.compiler_so)]
+        parts += [compiler.compiler_so, compiler.linker_so, compiler.include_dirs]
+        for extension in self.extensions:
+            parts += [extension.include_dirs, extension.libraries]
+            parts += [extension.extra_compile_args, extension.extra_link_args]
+            extension.depends.append(str(path))
+        write_if_changed(path, json.dumps(parts, indent=2))
+        return path
 
     def place_library(self, library):
         """Copies the library beside the extension; removes one of an earlier build."""

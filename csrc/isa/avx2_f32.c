@@ -1,5 +1,7 @@
 /* avx2_f32.c: every kernel for AVX2 and float32. */
-#if defined(__x86_64__)
+#include "../config.h"
+
+#if RP_TABLE_AVX2
 #define RP_OBJECT rp_avx2_f32
 #define RP_IS_F32 1
 #include "avx2.h"

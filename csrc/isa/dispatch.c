@@ -9,14 +9,14 @@ always(void)
 
 extern const rp_kernels rp_base_f32, rp_base_f64;
 
-#if defined(__aarch64__)
+#if RP_TABLE_NEON
 extern const rp_kernels rp_neon_f32, rp_neon_f64;
 #endif
 
-#if defined(__x86_64__)
+#if RP_TABLE_AVX2
 #include <cpuid.h>
 
-extern const rp_kernels rp_avx2_f32, rp_avx2_f64, rp_avx512_f32, rp_avx512_f64;
+extern const rp_kernels rp_avx2_f32, rp_avx2_f64;
 
 /* __builtin_cpu_supports of clang 14 does not know the name. */
 static int
@@ -32,6 +32,10 @@ has_avx2(void)
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
            has_f16c();
 }
+#endif
+
+#if RP_TABLE_AVX512
+extern const rp_kernels rp_avx512_f32, rp_avx512_f64;
 
 static int
 has_avx512(void)
@@ -44,11 +48,13 @@ has_avx512(void)
 
 const rp_isa rp_isas[RP_ISAS] = {
     {"base", always, {&rp_base_f32, &rp_base_f64}},
-#if defined(__aarch64__)
+#if RP_TABLE_NEON
     {"neon", always, {&rp_neon_f32, &rp_neon_f64}},
 #endif
-#if defined(__x86_64__)
+#if RP_TABLE_AVX2
     {"avx2", has_avx2, {&rp_avx2_f32, &rp_avx2_f64}},
+#endif
+#if RP_TABLE_AVX512
     {"avx512", has_avx512, {&rp_avx512_f32, &rp_avx512_f64}},
 #endif
 };

@@ -2,6 +2,7 @@
 #ifndef RELPOS_ISA_H
 #define RELPOS_ISA_H
 
+#include "../config.h"
 #include "../problems.h"
 
 enum {
@@ -41,13 +42,7 @@ typedef struct {
     const rp_kernels *kernels[RP_DTYPES];
 } rp_isa;
 
-#if defined(__x86_64__)
-enum { RP_ISAS = 3 };
-#elif defined(__aarch64__)
-enum { RP_ISAS = 2 };
-#else
-enum { RP_ISAS = 1 };
-#endif
+enum { RP_ISAS = 1 + RP_TABLE_AVX2 + RP_TABLE_AVX512 + RP_TABLE_NEON };
 extern const rp_isa rp_isas[RP_ISAS]; /* from the plainest to the best */
 const rp_isa *rp_best_isa(void);      /* of those that this CPU can run */
 

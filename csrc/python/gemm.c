@@ -5,11 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#ifdef __has_include
-#if __has_include("relpos_config.h")
-#include "relpos_config.h"
-#endif
-#endif
+#include "../config.h"
 
 int
 set_blas_path(PyObject *module)

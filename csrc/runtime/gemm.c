@@ -3,8 +3,8 @@
  * is done by this project's own tiles, or by an OpenBLAS where the build has one and the
  * strides suit it.
  *
- * The build says which in relpos_config.h:
- *   none     own tiles only (also when there is no config header).
+ * The build says which (config.h):
+ *   none     own tiles only (also when there is no relpos_config.h).
  *   bundled  a private copy beside the extension. Its SONAME is generic, so a link would
  *            bind to any copy already loaded, and loading it starts a thread: it is
  *            opened by absolute path at the first product, and then set to one thread.
@@ -22,13 +22,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "../config.h"
 #include "../isa/isa.h"
-
-#ifdef __has_include
-#if __has_include("relpos_config.h")
-#include "relpos_config.h"
-#endif
-#endif
 
 /* ---- own tiles --------------------------------------------------------------- */
 

@@ -1,11 +1,13 @@
-"""setup.py: the builds that RELPOS_BUILD names, and what it says where none can be.
+"""setup.py: builds that variables name, what is compiled again, and what is refused.
 
-A script takes the compiler's place: it writes down its arguments and an empty file.
+A script takes the compiler's place: it writes down its arguments and an empty file. If
+it is asked for the files that an object is made from, gcc lists them.
 """
 
 import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,9 +18,23 @@ from documents import ROOT
 
 BUILDS = ("release", "debug", "sanitize=address,undefined", "sanitize=thread")
 COMPILER = """#!/bin/sh
-echo "$@" >> "$(dirname "$0")/calls"
-while [ "$1" != -o ]; do shift; done
-echo > "$2"
+folder=$(dirname "$0")
+case "$*" in
+*--version) cat "$folder/version"; exit ;;
+esac
+echo "$@" >> "$folder/calls"
+while [ $# -gt 0 ]; do
+    case $1 in
+    -o) object=$2; shift ;;
+    -MF) notes=$2; shift ;;
+    -c | -MMD) ;;
+    *) words="$words $1" ;;
+    esac
+    shift
+done
+if [ -e "$folder/fail" ]; then exit 1; fi
+if [ -n "$notes" ]; then gcc -MM $words -MF "$notes"; fi
+echo > "$object"
 """
 pytestmark = [
     pytest.mark.skipif(not (ROOT / "setup.py").exists(), reason="no source tree"),
@@ -35,6 +51,8 @@ def tree(tmp_path):
     shutil.copy(ROOT / "setup.py", tmp_path)
     compiler = tmp_path / "cc"
     compiler.write_text(COMPILER)
+    (tmp_path / "version").write_text("cc 1.0\n")
+    (tmp_path / "relpos").mkdir()
     compiler.chmod(0o755)
     return tmp_path
 
@@ -66,13 +84,33 @@ def sources(tree):
     return sorted(str(path.relative_to(tree)) for path in tree.glob("csrc/**/*.c"))
 
 
+def compiled_files(calls):
+    """Names of the files that were compiled, in order."""
+    return sorted(words[words.index("-c") + 1] for words in calls if "-c" in words)
+
+
+def build_in_place(tree, **environment):
+    """Builds the extension in a tree; the names of the files that were compiled."""
+    done, calls = build(tree, "build_ext", "--inplace", **environment)
+    assert done.returncode == 0, done.stderr
+    linked = [words for words in calls if "-c" not in words]
+    assert len(linked) == bool(calls)
+    return compiled_files(calls)
+
+
+def change(path):
+    """Adds a line to a file, which is then newer than everything that was built."""
+    path.write_text(path.read_text() + "\n")
+
+
 @pytest.mark.parametrize("name", BUILDS)
 def test_every_file_is_compiled_and_linked_with_the_flags_of_its_build(tree, name):
     done, calls = build(tree, RELPOS_BUILD=name)
     assert done.returncode == 0, done.stderr
     compiled = [words for words in calls if "-c" in words]
-    assert sorted(words[words.index("-c") + 1] for words in compiled) == sources(tree)
+    assert compiled_files(calls) == sources(tree)
     assert len(calls) == len(compiled) + 1
+    assert "-MMD" not in " ".join(" ".join(words) for words in calls)
     for words in compiled:  # what rp_assert of csrc/relpos.h looks at
         assert ("-DRELPOS_ASSERTS" in words) == (name != "release")
     kinds = name.partition("=")[2]
@@ -101,6 +139,130 @@ def test_a_newer_header_compiles_all_again(tree):
     build(tree)
     os.utime(tree / "csrc" / "relpos.h", (2**32, 2**32))
     assert len(build(tree)[1]) == len(sources(tree)) + 1
+
+
+needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
+
+
+@needs_gcc
+def test_in_place_a_change_compiles_the_files_that_it_reaches(tree):
+    assert build_in_place(tree) == sources(tree)
+    assert build_in_place(tree) == []
+    kernels = [f"csrc/isa/base_f{bits}.c" for bits in (32, 64)]
+    change(tree / "csrc" / "isa" / "base.h")
+    assert build_in_place(tree) == kernels
+    change(tree / "csrc" / "kernels" / "graph" / "forward.h")
+    reached = build_in_place(tree)
+    assert set(kernels) < set(reached)
+    assert {name.rpartition("/")[0] for name in reached} == {"csrc/isa"}
+    change(tree / "csrc" / "runtime" / "errors.c")
+    assert build_in_place(tree) == ["csrc/runtime/errors.c"]
+    change(tree / "csrc" / "relpos.h")
+    assert set(build_in_place(tree)) > {"csrc/isa/base_f32.c", "csrc/python/module.c"}
+    (row,) = [
+        row
+        for row in json.loads((tree / "build" / "compile_commands.json").read_text())
+        if row["file"] == "csrc/runtime/errors.c"
+    ]
+    assert "-MMD" not in row["arguments"]
+    assert build_in_place(tree) == []
+
+
+@needs_gcc
+@pytest.mark.parametrize("changed", ["build", "flags", "compiler", "tables"])
+def test_in_place_other_commands_compile_all_files_again(tree, changed):
+    build_in_place(tree)
+    environment = {
+        "build": {"RELPOS_BUILD": "debug"},
+        "flags": {"CFLAGS": "-DOTHER"},
+        "compiler": {},
+        "tables": {"RELPOS_TABLES": "base"},
+    }[changed]
+    if changed == "compiler":
+        (tree / "version").write_text("cc 2.0\n")
+    again = build_in_place(tree, **environment)
+    if changed == "tables":  # the config header, which is not in all files
+        assert {f"csrc/isa/{name}.c" for name in ("base_f32", "dispatch")} < set(again)
+        assert set(again) < set(sources(tree))
+    else:
+        assert again == sources(tree)
+    assert build_in_place(tree, **environment) == []
+
+
+@needs_gcc
+def test_in_place_an_object_without_its_list_of_files_is_compiled_again(tree):
+    build_in_place(tree)
+    path = tree / "csrc" / "runtime" / "memory.c"
+    before = path.stat().st_mtime_ns
+    change(path)
+    (tree / "fail").touch()
+    assert build(tree, "build_ext", "--inplace")[0].returncode == 1
+    (tree / "fail").unlink()
+    os.utime(path, ns=(before, before))
+    change(tree / "csrc" / "runtime" / "errors.c")
+    assert build_in_place(tree) == ["csrc/runtime/errors.c", "csrc/runtime/memory.c"]
+
+
+@needs_gcc
+def test_in_place_force_compiles_all_files(tree):
+    build_in_place(tree)
+    _, calls = build(tree, "build_ext", "--inplace", "--force")
+    assert compiled_files(calls) == sources(tree)
+
+
+@needs_gcc
+def test_in_place_objects_of_other_commands_are_not_used(tree):
+    build_in_place(tree, RELPOS_BUILD="debug")
+    _, calls = build(tree)
+    assert compiled_files(calls) == sources(tree)
+    assert build_in_place(tree, RELPOS_BUILD="debug") == []
+    change(tree / "csrc" / "runtime" / "errors.c")
+    assert build_in_place(tree, RELPOS_BUILD="debug") == ["csrc/runtime/errors.c"]
+
+
+def test_in_place_for_several_architectures_everything_is_compiled(tree):
+    """A compiler lists the files of the last architecture only."""
+    flags = {"CFLAGS": "-arch x86_64 -arch arm64"}
+    assert build_in_place(tree, **flags) == sources(tree)
+    change(tree / "csrc" / "isa" / "neon.h")
+    _, calls = build(tree, "build_ext", "--inplace", **flags)
+    assert compiled_files(calls) == sources(tree)
+    assert not any("-MMD" in words for words in calls)
+
+
+def tables_of(tree):
+    """Names of the kernel tables that dispatch.c has with a tree's config header."""
+    (config,) = tree.glob("build/temp.*/relpos_config.h")
+    words = ["gcc", "-E", "-P", f"-I{config.parent}", "csrc/isa/dispatch.c"]
+    done = subprocess.run(words, cwd=tree, capture_output=True, text=True, check=True)
+    return re.findall(r'\{"(\w+)", ', done.stdout)
+
+
+@needs_gcc
+@pytest.mark.parametrize("names", ["base", "avx512", "neon", "avx512,avx2"])
+def test_tables_that_are_named_are_those_that_are_compiled(tree, names):
+    build(tree)
+    every = tables_of(tree)
+    assert every[0] == "base"
+    build(tree, RELPOS_TABLES="")
+    assert tables_of(tree) == every
+    done, calls = build(tree, RELPOS_TABLES=names)
+    assert done.returncode == 0, done.stderr
+    assert compiled_files(calls) == sources(tree)
+    chosen = {"base", *names.split(",")}
+    assert tables_of(tree) == [name for name in every if name in chosen]
+
+
+@pytest.mark.parametrize("names", ["sse", "base,", "base, avx2", "AVX2", "all"])
+def test_an_unknown_table_is_refused_by_name(tree, names):
+    done, calls = build(tree, RELPOS_TABLES=names)
+    known = "avx2, avx512, base, neon"
+    unknown = next(name for name in names.split(",") if name not in known.split(", "))
+    assert last_line(done) == (
+        f"RELPOS_TABLES={names!r}: expected names of {known} with commas between them; "
+        f"{unknown!r} is none of them"
+    )
+    assert calls == []
 
 
 def test_editors_are_told_how_each_file_is_compiled(tree):
@@ -169,7 +331,9 @@ def test_an_editable_install_writes_a_path_file_and_no_import_hook(tree):
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tree)
     compiled = shutil.ignore_patterns("*.so", "__pycache__", "*.npz")
-    shutil.copytree(ROOT / "relpos", tree / "relpos", ignore=compiled)
+    shutil.copytree(
+        ROOT / "relpos", tree / "relpos", ignore=compiled, dirs_exist_ok=True
+    )
     done, _ = build(tree, "editable_wheel", "--dist-dir", "dist")
     assert done.returncode == 0, done.stderr
     (wheel,) = (tree / "dist").glob("*.whl")
@@ -197,7 +361,6 @@ ABSENT = "import sys; sys.modules['setuptools'] = None"
 def test_an_old_setuptools_builds_the_extension_in_place(tree):
     (tree / "pyproject.toml").write_text("[project]\nname = 3\n")  # not to be read
     (tree / "sitecustomize.py").write_text(OLD)
-    (tree / "relpos").mkdir()
     done, calls = build(tree, "build_ext", "--inplace", PYTHONPATH=str(tree))
     assert done.returncode == 0, done.stderr
     assert len(calls) == len(sources(tree)) + 1
@@ -251,7 +414,7 @@ int main(int count, char **words) { (void)words; rp_assert(count > 1); return 0;
 """
 
 
-@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
+@needs_gcc
 @pytest.mark.parametrize(("flags", "status"), [([], 0), (["-DRELPOS_ASSERTS"], -6)])
 def test_a_build_for_debugging_ends_where_a_promise_is_broken(flags, status, tmp_path):
     """With the flags of Python, too, which switches assert off."""

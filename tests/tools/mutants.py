@@ -33,10 +33,8 @@ import collections
 import json
 import os
 import re
-import shlex
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import time
 from dataclasses import asdict
@@ -63,53 +61,32 @@ def all_mutations(kind: str) -> list[Mutation]:
 
 
 class Core:
-    """The objects of a copy's C core, and what each is made of."""
+    """The C core of a copy, and its objects before any change."""
 
     def __init__(self, tree: Path) -> None:
         self.tree = tree
-        build_plainest(tree, CFLAGS="-O1")
-        rows = json.loads((tree / "build" / "compile_commands.json").read_text())
-        self.rows = [row["arguments"] for row in rows]
-        names = [words[words.index("-o") + 1] for words in self.rows]
-        self.objects = {name: (tree / name).read_bytes() for name in names}
-        self.parts = [self._parts(words) for words in self.rows]
-        (self.core,) = tree.glob("relpos/_core*.so")
+        build_plainest(tree)
+        # Lists of the files of an object, too: a refused change removes them.
+        self.objects = {
+            path: path.read_bytes() for path in tree.glob("build/temp.*/**/*.[do]")
+        }
 
-    def _parts(self, words: list[str]) -> set[str]:
-        """Return the files of csrc that one object is compiled from."""
-        cut = words.index("-o")
-        asked = [w for w in words[:cut] + words[cut + 2 :] if w != "-c"]
-        done = self._run([*asked, "-MM"])
-        paths = done.stdout.replace("\\\n", " ").split()[1:]
-        full = [(self.tree / path).resolve() for path in paths]
-        return {str(p.relative_to(self.tree)) for p in full if self.tree in p.parents}
-
-    def _run(self, words: list[str]) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(words, cwd=self.tree, capture_output=True, text=True)
-
-    def build(self, path: str) -> bool:
-        """Compile what has a file, and link; return False where that is refused."""
-        self.restore()
-        chosen = [w for w, p in zip(self.rows, self.parts, strict=True) if path in p]
-        jobs = [
-            subprocess.Popen(words, cwd=self.tree, stderr=subprocess.DEVNULL)
-            for words in chosen
-        ]
-        if any([job.wait() for job in jobs]):  # a list: all are waited for
+    def build(self) -> bool:
+        """Compile what a changed file reaches; return False if it is refused."""
+        try:
+            build_plainest(self.tree)
+        except subprocess.CalledProcessError:
             return False
-        return self.link()
+        return True
 
     def restore(self) -> None:
-        """Put back the objects of the unchanged source."""
-        for name, held in self.objects.items():
-            (self.tree / name).write_bytes(held)
+        """Make the core of the restored source, without compiling it again.
 
-    def link(self) -> bool:
-        """Make the core of the objects."""
-        self.core.unlink(missing_ok=True)
-        link = shlex.split(sysconfig.get_config_var("LDSHARED"))
-        words = [*link, *self.objects, "-pthread", "-lm", "-ldl", "-o", str(self.core)]
-        return self._run(words).returncode == 0
+        The objects are written after the source was restored, so they are newer.
+        """
+        for path, content in self.objects.items():
+            path.write_bytes(content)
+        build_plainest(self.tree)
 
 
 # ---- running ------------------------------------------------------------------------
@@ -149,16 +126,15 @@ def judge(
     text = path.read_text(encoding="utf-8")
     path.write_text(mutation.apply(text), encoding="utf-8")
     try:
-        if core is not None and not core.build(mutation.path):
+        if core is not None and not core.build():
             return "invalid", ""
         verdict, noticed = run_tests(tree, tests, wall)
     finally:
         path.write_text(text, encoding="utf-8")
+        if core is not None:
+            core.restore()
     if verdict != "killed":
         return verdict, noticed
-    if core is not None:
-        core.restore()
-        core.link()
     match = re.match(r"FAILED (.*?)(?: - |$)", noticed)
     again = [match[1]] if match else tests[:1]  # the file does not import, or a signal
     unchanged, _ = run_tests(tree, again, wall)
