@@ -43,39 +43,53 @@ score_origin(const score_job_t *s, int64_t item)
     return RP_MIN(RP_MAX(origin, -SCORE_FARTHEST), SCORE_FARTHEST);
 }
 
-/* to (rows, n) = scale * (Q + bias) . B^T for rows of Q from `first` on and n rows of B;
- * bias is operand 3 or 4, 0 for none; `added` has room for Q + bias. */
+/* The rows [first, first + rows) of Q of one item, and room for them with a bias added. */
+typedef struct {
+    int64_t item, first, rows;
+    T *added;
+} score_rows_t;
+
+/* The other side of a product: n rows of keys or of a table, and what is added to Q. */
+typedef struct {
+    const char *b;
+    const ptrdiff_t *b_steps; /* of rows, of columns */
+    int64_t n;
+    int bias; /* operand 3 or 4; 0: nothing is added */
+} score_side_t;
+
+/* to (rows, n) = scale * (Q + bias) . B^T */
 static rp_status
-score_product(const score_job_t *s, int64_t item, int64_t first, int64_t rows, int bias,
-              const char *b, const ptrdiff_t *b_steps, int64_t n, T *added, T *to)
+score_product(const score_job_t *s, const score_rows_t *queries,
+              const score_side_t *side, T *to)
 {
     const ptrdiff_t *steps = s->job.steps, size = sizeof(T);
     ptrdiff_t row = steps[s->core], col = steps[s->core + 1];
-    const char *q = rp_operand(&s->job, 0, item) + first * row;
-    double scale = *(const double *)rp_operand(&s->job, s->biased ? 5 : 3, item);
-    if (bias) {
-        const char *add = rp_operand(&s->job, bias, item);
-        ptrdiff_t step = steps[s->core + 3 + bias];
-        for (int64_t i = 0; i < rows; i++)
+    const char *q = rp_operand(&s->job, 0, queries->item) + queries->first * row;
+    int scale_operand = s->biased ? 5 : 3;
+    if (side->bias) {
+        const char *add = rp_operand(&s->job, side->bias, queries->item);
+        ptrdiff_t step = steps[s->core + 3 + side->bias];
+        for (int64_t i = 0; i < queries->rows; i++)
             for (int64_t c = 0; c < s->d; c++)
-                added[i * s->d + c] =
+                queries->added[i * s->d + c] =
                     *(const T *)(q + i * row + c * col) + *(const T *)(add + c * step);
-        q = (const char *)added;
+        q = (const char *)queries->added;
         row = s->d * size;
         col = size;
     }
-    rp_product product = {.m = rows,
-                          .n = n,
-                          .k = s->d,
-                          .alpha = scale,
-                          .a = q,
-                          .a_row = row,
-                          .a_col = col,
-                          .b = b,
-                          .b_row = b_steps[1],
-                          .b_col = b_steps[0],
-                          .c = to,
-                          .c_row = n};
+    rp_product product = {
+        .m = queries->rows,
+        .n = side->n,
+        .k = s->d,
+        .alpha = *(const double *)rp_operand(&s->job, scale_operand, queries->item),
+        .a = q,
+        .a_row = row,
+        .a_col = col,
+        .b = side->b,
+        .b_row = side->b_steps[1], /* B transposed */
+        .b_col = side->b_steps[0],
+        .c = to,
+        .c_row = side->n};
     return rp_gemm(&product, RP_IS_F32 ? RP_F32 : RP_F64, 1);
 }
 
@@ -110,17 +124,23 @@ score_block(void *context, int64_t unit, int worker)
     int64_t first = unit % blocks * SCORE_ROWS, rows = RP_MIN(SCORE_ROWS, s->q - first);
     T *content = s->scratch + (size_t)worker * s->per_worker;
     T *added = content + SCORE_ROWS * s->k, *position = added + SCORE_ROWS * s->d;
+    score_rows_t queries = {item, first, rows, added};
     /* the table rows that these queries meet; the end rows stand for all beyond them */
     int64_t origin = score_origin(s, item) + first;
     int64_t from = RP_MIN(RP_MAX(1 - rows - origin, 0), s->r - 1);
     int64_t to = RP_MIN(RP_MAX(s->k - origin, 1), s->r);
-    rp_status status =
-        score_product(s, item, first, rows, s->biased ? 3 : 0,
-                      rp_operand(&s->job, 1, item), key, s->k, added, content);
-    if (status == RP_OK && s->r > 0)
-        status = score_product(s, item, first, rows, s->biased ? 4 : 0,
-                               rp_operand(&s->job, 2, item) + from * table[0], table,
-                               to - from, added, position);
+    score_side_t keys = {.b = rp_operand(&s->job, 1, item),
+                         .b_steps = key,
+                         .n = s->k,
+                         .bias = s->biased ? 3 : 0};
+    rp_status status = score_product(s, &queries, &keys, content);
+    if (status == RP_OK && s->r > 0) {
+        score_side_t met = {.b = rp_operand(&s->job, 2, item) + from * table[0],
+                            .b_steps = table,
+                            .n = to - from,
+                            .bias = s->biased ? 4 : 0};
+        status = score_product(s, &queries, &met, position);
+    }
     if (status != RP_OK) {
         rp_fail(&s->job);
         return;
