@@ -2,15 +2,15 @@
 
 Eagerly it is the Function `Attend`. For torch.compile and torch.export it is two
 operators of the library "relpos". ``relpos::attention`` and
-``relpos::attention_backward`` take the tensors of a call as a list, their names and
-`_FORM` as one string, and then the rest of it. A program that is traced has to know the
-shapes of results before there are numbers: they are here.
+``relpos::attention_backward`` take the tensors of a call as a list, their names, the
+number `_FORM`, and then the other arguments of the call. A program that is traced has
+to know the shapes of results before there are numbers: they are here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
@@ -19,7 +19,14 @@ from relpos._attention.attention import DEFAULTS
 from relpos._attention.edges import GRAPH
 from relpos._attention.fire_network import NAMES
 from relpos.torch import _engine
-from relpos.torch._engine import TYPED, Setting, shown
+from relpos.torch._engine import (
+    TYPED,
+    ResultGradients,
+    Results,
+    SavedResults,
+    Setting,
+    shown,
+)
 from relpos.torch._functions import (
     AXES,
     Gradients,
@@ -39,8 +46,13 @@ from relpos.torch._tracing import (
     not_compiled,
 )
 
-#: The rest of a call in the operators' order: of `relpos.attention`, FIRE, the window.
+if TYPE_CHECKING:
+    from relpos.torch._keywords import SchemeValues, Values
+
+#: Arguments of FIRE that are no tensors, and their types in a schema.
 _FIRE = {"signed": "bool", "eps": "float", "c": "float?", "threshold": "float?"}
+#: Arguments of both operators behind the tensors, in their order: of
+#: `relpos.attention`, of FIRE, the two sides of the window, and the scheme.
 _KINDS = {
     "dropout_p": "float",
     "is_causal": "bool",
@@ -59,12 +71,12 @@ _KINDS = {
     "is_fire": "bool",
     "is_graph": "bool",
 }
-_REST = ", ".join(f"{kind} {name}" for name, kind in _KINDS.items())
+_SETTINGS = ", ".join(f"{kind} {name}" for name, kind in _KINDS.items())
 
 #: The form of both operators, raised where the arguments of the backward change. torch
 #: keeps compiled programs on disk and finds them by the call of the forward alone: a
 #: program of an earlier relpos would call the backward as that one did.
-_FORM = ";2"
+_FORM = 3
 
 #: Gradients and results before the operands of a backward: they have all batch axes.
 _OTHERS = 6
@@ -72,148 +84,197 @@ _NAME = "attention"
 _Tensors = tuple[Tensor, ...]
 
 
-def attend(setting: Setting, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-    """out and lse of a call, and its weights if asked for."""
+def attend(setting: Setting, tensors: Sequence[Tensor]) -> Results:
+    """Return out and lse of a call, and its weights if asked for."""
     traced = is_traced(tensors)
     if traced or torch._C._are_functorch_transforms_active():
         check_kinds(dict(zip(map(shown, setting.names), tensors, strict=True)))
     if traced:
         if not is_differentiated():
-            names = ",".join(setting.names) + _FORM
-            found = [*_attention([*tensors], names, *_rest(setting))]
-            weights = found[4:] if setting.values.get("return_weights") else ()
-            return *found[:2], *weights
+            return _attend_as_operator(setting, tensors)
         if torch.compiler.is_compiling():  # one that may stops here, and runs it as is
             raise not_compiled(_NAME)
     if "attn_mask" in setting.names:
         mask = tensors[setting.names.index("attn_mask")]
         setting.looks = not is_batched(mask)
-    found = apply(Attend, setting, *tensors)
-    return found if len(found) < 4 else Attend.returned(found)
+    return Results(*apply(Attend, setting, *tensors))
+
+
+def _attend_as_operator(setting: Setting, tensors: Sequence[Tensor]) -> Results:
+    """Return what `attend` does, of a program that is traced."""
+    out, lse, _, _, weights = _attention(
+        list(tensors), list(setting.names), _FORM, *_settings_of(setting)
+    )
+    # the operator has a tensor for each result, also where there are no weights
+    if not setting.values.get("return_weights"):
+        weights = None
+    return Results(out, lse, weights=weights)
 
 
 def _gradients(
-    call: Callable[[Sequence[Any]], Sequence[Tensor]],
+    call: Callable[[ResultGradients], Sequence[Tensor]],
     wanted: Sequence[bool],
-    grads: Sequence[Any],
-) -> list[Any]:
+    result_gradients: ResultGradients,
+) -> list[Tensor | None]:
     """Return gradients of all operands by `call`, None where none is wanted."""
-    # of all results, those of out, lse and weights, behind what is kept, may have one
-    at = 4 if len(grads) > 3 else 2
-    given = grads[0], grads[1], grads[at] if at < len(grads) else None
-    if all(grad is None for grad in given):
+    if all(gradient is None for gradient in result_gradients):
         return [None] * len(wanted)
-    found = iter(call(given))
-    return [next(found) if want else None for want in wanted]
+    gradients = iter(call(result_gradients))
+    return [next(gradients) if want else None for want in wanted]
 
 
 # ---- eagerly -------------------------------------------------------------------------
 
 
-def _is_rounded(output: Any) -> bool:
-    """Return True where out is of 16 bits, and what a backward keeps comes last."""
-    out, _, row_max, *_ = output
-    return row_max is not None and out.dtype != row_max.dtype
-
-
 class Attend(Reverse):
-    """The forward: (out, lse, row_max, row_sum), and the weights if asked for.
+    """The forward, whose results are `Results`, all six.
 
-    Where out is rounded to 16 bits, what it was before comes last.
     Tensors alone are kept for the backward, which prepares the call again.
     """
 
     @staticmethod
-    def forward(setting: Setting, *tensors: Tensor) -> _Tensors:
-        made, setting.made = setting.made, None
-        return _engine.forward(setting, tensors) if made is None else made
+    def forward(setting: Setting, *tensors: Tensor) -> Results:
+        # C may have run the call before it was known that autograd records it; what it
+        # made is used once, so that the setting does not keep it alive
+        results, setting.results = setting.results, None
+        return _engine.forward(setting, tensors) if results is None else results
 
     @staticmethod
-    def alone(setting: Setting, *tensors: Tensor) -> _Tensors:
-        setting.kept = False
+    def alone(setting: Setting, *tensors: Tensor) -> Results:
+        setting.keeps = False
         return _engine.forward(setting, tensors)
 
     @staticmethod
-    def returned(output: Any) -> Any:
-        return output[:2] + (output[4:-1] if _is_rounded(output) else output[4:])
+    def returned(output: Results) -> Any:
+        # the places stay, so that the backward's gradients have the same places
+        return output.out, output.lse, None, None, output.weights, None
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         ctx.called = _NAME
         ctx.setting, *tensors = inputs
-        out, _, row_max, row_sum, *_ = output
-        kept = output[-1:] if _is_rounded(output) else ()
-        ctx.mark_non_differentiable(row_max, row_sum, *kept)
+        # torch may hand on the results as a plain tuple
+        out, _, row_max, row_sum, _, unrounded = output
+        if unrounded is None:
+            ctx.mark_non_differentiable(row_max, row_sum)
+        else:
+            ctx.mark_non_differentiable(row_max, row_sum, unrounded)
+            out = unrounded
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*(kept or (out,)), row_max, row_sum, *tensors)
+        ctx.save_for_backward(out, row_max, row_sum, *tensors)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
+        grad_out, grad_lse, _, _, grad_weights, _ = grads
         wanted, saved = ctx.needs_input_grad[1:], ctx.saved_tensors
+        # C does not take a call with weights, so that their gradient is not lost here
         if is_plain() and not torch.is_grad_enabled():
-            made = _engine.backward_directly(ctx.setting, wanted, grads, saved)
-            if made is not None:
-                return None, *made
+            direct = _engine.backward_directly(
+                ctx.setting, wanted, (grad_out, grad_lse), saved
+            )
+            if direct is not None:
+                return None, *direct
 
-        def call(given: Sequence[Any]) -> Any:
-            return apply(Gradients, ctx.setting, wanted, *given, *saved)
+        def call(result_gradients: ResultGradients) -> Any:
+            return apply(Gradients, ctx.setting, wanted, *result_gradients, *saved)
 
-        return None, *_gradients(call, wanted, grads)
+        result_gradients = ResultGradients(grad_out, grad_lse, grad_weights)
+        return None, *_gradients(call, wanted, result_gradients)
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, setting: Setting, *tensors: Tensor) -> Any:
-        setting.lse = True  # a result for each item, all of them tensors
-        found = over_items(
-            lambda operands: Attend.apply(setting, *operands),
-            *(setting.names, tensors, in_dims[1:], info.batch_size),
-        )
-        return found, 0
+        def call(operands: Sequence[Any]) -> Any:
+            return Attend.apply(setting, *operands)
+
+        # the first of the dims is that of the setting
+        results = over_items(call, setting.names, tensors, in_dims[1:], info.batch_size)
+        dims = tuple(None if result is None else 0 for result in results)
+        return results, dims
 
 
 # ---- operators -----------------------------------------------------------------------
 
 
-def _rest(setting: Setting) -> list[Any]:
-    more = setting.more or {}
-    if more.get("edges") is not None:
+def _settings_of(setting: Setting) -> list[Any]:
+    """Return a setting as the last arguments of the operators, those of `_KINDS`."""
+    scheme_values: dict[str, Any] = {**(setting.scheme_values or {})}
+    if scheme_values.get("edges") is not None:
         raise TypeError(
             "edges: got a scipy.sparse matrix while compiling; expected a tensor"
         )
-    given = {"signed": False, "eps": 0.0} | DEFAULTS | setting.values | more
-    given["left"], given["right"] = given["window"] or (None, None)
-    given["is_fire"], given["is_graph"] = "signed" in more, "edges" in more
-    return [given.get(name) for name in _KINDS]
+    arguments: dict[str, Any] = {"signed": False, "eps": 0.0}  # of no effect, but there
+    arguments |= DEFAULTS | {**setting.values} | scheme_values
+    arguments["left"], arguments["right"] = arguments["window"] or (None, None)
+    arguments["is_fire"] = "signed" in scheme_values
+    arguments["is_graph"] = "edges" in scheme_values
+    return [arguments.get(name) for name in _KINDS]
 
 
-def _setting(names: str, rest: Sequence[Any]) -> Setting:
-    given = dict(zip(_KINDS, rest, strict=True))
-    fire = {name: given.pop(name) for name in _FIRE}
-    window = given.pop("left"), given.pop("right")
-    more = dict.fromkeys(GRAPH) if given.pop("is_graph") else None
-    if given.pop("is_fire"):
-        more = dict.fromkeys(NAMES) | fire
-    values = {name: x for name, x in given.items() if x is not None}
+def _setting(names: Sequence[str], settings: Sequence[Any]) -> Setting:
+    """Return the setting that `_settings_of` made the last arguments of."""
+    arguments = dict(zip(_KINDS, settings, strict=True))
+    fire = {name: arguments.pop(name) for name in _FIRE}
+    window = arguments.pop("left"), arguments.pop("right")
+    is_fire, is_graph = arguments.pop("is_fire"), arguments.pop("is_graph")
+    # relpos reads the scheme of a call from its names, those with None included
+    scheme_values: dict[str, Any] | None = None
+    if is_fire:
+        scheme_values = dict.fromkeys(NAMES) | fire
+    elif is_graph:
+        scheme_values = dict.fromkeys(GRAPH)
+    values = {name: value for name, value in arguments.items() if value is not None}
     values["window"] = window
-    return Setting((*names.partition(";")[0].split(","),), values, more)
+    return Setting(
+        tuple(names),
+        cast("Values", values),
+        cast("SchemeValues | None", scheme_values),
+    )
 
 
-def _forward(operands: Sequence[Tensor], names: str, *rest: Any) -> tuple[Tensor, ...]:
+def _forward(
+    operands: Sequence[Tensor], names: Sequence[str], form: int, *settings: Any
+) -> _Tensors:
     if is_dual(operands):  # the operator is not asked for their tangents
         raise no_forward_mode("attention")
-    found = _engine.forward(_setting(names, rest), operands)
-    return found if len(found) == 5 else (*found, found[0].new_empty(0))
+    results = _engine.forward(_setting(names, settings), operands)
+    weights = results.weights
+    if weights is None:
+        weights = results.out.new_empty(0)
+    # the default setting keeps all of these and rounds nothing
+    return cast(
+        "_Tensors",
+        (results.out, results.lse, results.row_max, results.row_sum, weights),
+    )
 
 
-def _backward(wanted: Sequence[bool], *args: Any) -> list[Tensor]:
-    grads, kept, (operands, names, *rest) = args[:3], args[3:6], args[6:]
-    return [*_engine.backward(_setting(names, rest), wanted, grads, kept, operands)]
+def _backward(
+    wanted: Sequence[bool],
+    grad_out: Tensor | None,
+    grad_lse: Tensor | None,
+    grad_weights: Tensor | None,
+    out: Tensor,
+    row_max: Tensor,
+    row_sum: Tensor,
+    operands: Sequence[Tensor],
+    names: Sequence[str],
+    form: int,
+    *settings: Any,
+) -> list[Tensor]:
+    gradients = _engine.backward(
+        _setting(names, settings),
+        wanted,
+        ResultGradients(grad_out, grad_lse, grad_weights),
+        SavedResults(out, row_max, row_sum),
+        operands,
+    )
+    return list(gradients)
 
 
 _attention = torch.library.custom_op(
     "relpos::attention",
     _forward,
     mutates_args=(),
-    schema=f"(Tensor[] operands, str names, {_REST}) "
+    schema=f"(Tensor[] operands, str[] names, int form, {_SETTINGS}) "
     "-> (Tensor, Tensor, Tensor, Tensor, Tensor)",
 )
 _attention_backward = torch.library.custom_op(
@@ -221,8 +282,8 @@ _attention_backward = torch.library.custom_op(
     _backward,
     mutates_args=(),
     schema="(bool[] wanted, Tensor? grad_out, Tensor? grad_lse, Tensor? grad_weights, "
-    f"Tensor out, Tensor row_max, Tensor row_sum, Tensor[] operands, str names, {_REST}"
-    ") -> Tensor[]",
+    "Tensor out, Tensor row_max, Tensor row_sum, Tensor[] operands, str[] names, "
+    f"int form, {_SETTINGS}) -> Tensor[]",
 )
 
 
@@ -231,25 +292,30 @@ _attention_backward = torch.library.custom_op(
 
 @_attention.register_fake
 def _like_forward(
-    operands: Sequence[Tensor], names: str, *rest: Any
-) -> tuple[Tensor, ...]:
-    setting = _setting(names, rest)
-    given = dict(zip(setting.names, operands, strict=True))
-    check_devices(given)
-    batch = torch.broadcast_shapes(
-        *(
-            x.shape[: max(x.dim() - AXES[name], 0)]
-            for name, x in given.items()
-            if name in AXES
-        )
-    )
-    query, key, value = given["query"], given["key"], given["value"]
+    operands: Sequence[Tensor], names: Sequence[str], form: int, *settings: Any
+) -> _Tensors:
+    setting = _setting(names, settings)
+    by_name = dict(zip(names, operands, strict=True))
+    check_devices(by_name)
+    batches = [
+        tensor.shape[: max(tensor.dim() - AXES[name], 0)]
+        for name, tensor in by_name.items()
+        if name in AXES
+    ]
+    batch = torch.broadcast_shapes(*batches)
+    query, key, value = by_name["query"], by_name["key"], by_name["value"]
     rows = (*batch, query.shape[-3], query.shape[-2])
-    wide = any(x.dtype == torch.float64 for n, x in given.items() if n in TYPED)
+    wide = any(x.dtype == torch.float64 for name, x in by_name.items() if name in TYPED)
     dtype = torch.float64 if wide else torch.float32
-    shapes = (*rows, value.shape[-1]), rows, rows, rows
     weights = (*rows, key.shape[-2]) if setting.values["return_weights"] else (0,)
-    return tuple(query.new_empty(shape, dtype=dtype) for shape in (*shapes, weights))
+    shapes = [
+        (*rows, value.shape[-1]),  # out
+        rows,  # lse
+        rows,  # row_max
+        rows,  # row_sum
+        weights,
+    ]
+    return tuple(query.new_empty(shape, dtype=dtype) for shape in shapes)
 
 
 @_attention_backward.register_fake
@@ -263,31 +329,41 @@ def _like_backward(wanted: Sequence[bool], *args: Any) -> list[Tensor]:
 
 @_attention.register_vmap
 def _over_items(
-    info: Any, in_dims: Any, operands: Sequence[Tensor], names: str, *rest: Any
+    info: Any,
+    in_dims: Any,
+    operands: Sequence[Tensor],
+    names: Sequence[str],
+    form: int,
+    *settings: Any,
 ) -> Any:
-    setting = _setting(names, rest)
-    found = over_items(
-        lambda operands: _attention([*operands], names, *rest),
-        *(setting.names, operands, in_dims[0], info.batch_size),
+    def call(operands: Sequence[Tensor]) -> Any:
+        return _attention(list(operands), names, form, *settings)
+
+    out, lse, row_max, row_sum, weights = over_items(
+        call, names, operands, in_dims[0], info.batch_size
     )
-    no_weights = found[4].dim() == 1 and not setting.values["return_weights"]
-    return found, (0, 0, 0, 0, None if no_weights else 0)
+    # one call for all items has an empty tensor instead of weights, without their axis
+    has_weights = _setting(names, settings).values["return_weights"]
+    no_axis = weights.dim() == 1 and not has_weights
+    dims = 0, 0, 0, 0, None if no_axis else 0
+    return (out, lse, row_max, row_sum, weights), dims
 
 
 @_attention_backward.register_vmap
 def _backward_over_items(
     info: Any, in_dims: Any, wanted: Sequence[bool], *args: Any
 ) -> Any:
-    count = _OTHERS
-    others, operands, names, *rest = args[:count], *args[count:]
+    others, operands, last = args[:_OTHERS], args[_OTHERS], args[_OTHERS + 1 :]
+    names, _, *settings = last
 
-    def call(wanted: Sequence[bool], *given: Any) -> list[Tensor]:
-        return _attention_backward(
-            wanted, *given[:count], [*given[count:]], names, *rest
-        )
+    def call(wanted: Sequence[bool], *tensors: Any) -> Any:
+        others, operands = tensors[:_OTHERS], list(tensors[_OTHERS:])
+        return _attention_backward(wanted, *others, operands, *last)
 
-    dims = None, *in_dims[1 : 1 + count], *in_dims[1 + count]
-    setting = _setting(names, rest)
+    # torch gives a dim for each argument, and a list of them for the list of operands
+    _, *other_dims = in_dims[: 1 + _OTHERS]
+    dims = None, *other_dims, *in_dims[1 + _OTHERS]
+    setting = _setting(names, settings)
     return setting.vmap_backward(call, info, dims, wanted, *others, *operands)
 
 
@@ -295,24 +371,33 @@ def _backward_over_items(
 
 
 def _keep(ctx: Any, inputs: Any, output: Any) -> None:
-    operands, *ctx.rest = inputs
-    names, *rest = ctx.rest
+    operands, *ctx.last = inputs
+    names, _, *settings = ctx.last
     out, _, row_max, row_sum, weights = output
-    plain = () if _setting(names, rest).values["return_weights"] else (weights,)
-    ctx.mark_non_differentiable(row_max, row_sum, *plain)
+    if _setting(names, settings).values["return_weights"]:
+        # differentiable by torch's account, so that `_engine.backward` can refuse it
+        ctx.mark_non_differentiable(row_max, row_sum)
+    else:
+        ctx.mark_non_differentiable(row_max, row_sum, weights)
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(out, row_max, row_sum, *operands)
 
 
 def _differentiate(ctx: Any, *grads: Any) -> Any:
-    wanted = [*ctx.needs_input_grad[0]]
+    grad_out, grad_lse, _, _, grad_weights = grads
+    wanted = list(ctx.needs_input_grad[0])
 
-    def call(given: Sequence[Any]) -> Any:
+    def call(result_gradients: ResultGradients) -> Any:
         out, row_max, row_sum, *operands = ctx.saved_tensors
-        kept = *given, out, row_max, row_sum
-        return _attention_backward(wanted, *kept, operands, *ctx.rest)
+        saved = out, row_max, row_sum
+        return _attention_backward(
+            wanted, *result_gradients, *saved, operands, *ctx.last
+        )
 
-    return _gradients(call, wanted, grads), *(None for _ in ctx.rest)
+    result_gradients = ResultGradients(grad_out, grad_lse, grad_weights)
+    gradients = _gradients(call, wanted, result_gradients)
+    none_of_last = [None] * len(ctx.last)
+    return gradients, *none_of_last
 
 
 def _refuse(ctx: Any, *grads: Any) -> None:

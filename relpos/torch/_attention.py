@@ -23,7 +23,7 @@ from relpos._checks import (
 from relpos._settings import kernels
 from relpos.torch._attend import Attend, attend
 from relpos.torch._causal import INTEGERS, without_causal_bias
-from relpos.torch._engine import TYPED, Setting, results_of, shown
+from relpos.torch._engine import TYPED, Setting, name_results, shown
 from relpos.torch._functions import own_setting
 from relpos.torch._tensors import attention_dtype, check_type, under_autocast
 from relpos.torch._tracing import PLAIN, is_plain, record
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from relpos._attention.keywords import Off
-    from relpos.torch._keywords import AttentionKeywords
+    from relpos.torch._keywords import AttentionKeywords, SchemeValues, Values
 
 __all__ = ["AttentionOutput", "attention"]
 
@@ -40,9 +40,9 @@ __all__ = ["AttentionOutput", "attention"]
 _TENSORS = {*OPERANDS, *fire_network.NAMES, *GRAPH, "buckets"}
 _COUNTS = {"query_offset", "key_lengths"}
 _ONLY_TENSORS = _TENSORS - _COUNTS
-#: Integers that recipes without an array among their arguments return as arrays.
+#: Integers that may be arrays: recipes return them so where they take no tensor.
 _INDICES = {"buckets", "labels", "key_ranges"}
-_SEEDS = 2**63 - 1
+_MAX_SEED = 2**63 - 1
 
 
 class AttentionOutput(NamedTuple):
@@ -67,19 +67,21 @@ def _read(args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
     if not is_plain():
         return None
     threads, records = torch.get_num_threads(), torch.is_grad_enabled()
-    found = kernels().attend(args, keywords, threads, records, False, True)
-    if found is None:
+    call = kernels().attend(args, keywords, threads, records, False, True)
+    if call is None:
         return None
-    arrays, recorded = found
-    out, lse, *kept = results_of(arrays, recorded is not None)
+    # C tells the names, tensors and other arguments of a call that autograd records
+    arrays, recorded = call
+    with_lse = keywords.get("return_lse", False)
+    results = name_results(arrays, with_lse, recorded is not None)
+    out, lse = results.out, results.lse
     dtype = under_autocast(out.dtype)
     if dtype != out.dtype and out.itemsize == 2:
         return None  # it would be rounded twice
     if recorded is not None:
         names, tensors, values = recorded
-        made = out, lse, *kept
-        setting = Setting((*names,), values, lse=lse is not None, made=made)
-        out, lse = record(Attend, setting, *tensors)
+        setting = Setting(tuple(names), values, with_lse=with_lse, results=results)
+        out, lse, *_ = record(Attend, setting, *tensors)
     if dtype != out.dtype:
         out = out.to(dtype)
     return out if lse is None else AttentionOutput(out, lse, None)
@@ -231,58 +233,91 @@ def attention(
     >>> bias.grad
     tensor([ 0.0000, -0.2500,  0.2500])
     """
-    given = {**locals()}
-    return compute(given, given.pop("return_lse"), given.pop("rng"))
+    # not `locals()`, which torch 2.6 does not compile
+    arguments = {
+        "query": query,
+        "key": key,
+        "value": value,
+        "attn_mask": attn_mask,
+        "dropout_p": dropout_p,
+        "is_causal": is_causal,
+        "scale": scale,
+        "enable_gqa": enable_gqa,
+        "query_offset": query_offset,
+        "rel_key": rel_key,
+        "rel_query": rel_query,
+        "rel_value": rel_value,
+        "rel_bias": rel_bias,
+        "pos_bias_u": pos_bias_u,
+        "pos_bias_v": pos_bias_v,
+        "min_relative_position": min_relative_position,
+        "buckets": buckets,
+        "beyond": beyond,
+        "labels": labels,
+        "position_query": position_query,
+        "softcap": softcap,
+        "sinks": sinks,
+        "log_decay": log_decay,
+        "key_ranges": key_ranges,
+        "key_lengths": key_lengths,
+        "window": window,
+        "return_weights": return_weights,
+        "num_threads": num_threads,
+    }
+    return compute(arguments, return_lse, rng)
 
 
 def compute(
-    given: dict[str, Any],
+    arguments: dict[str, Any],
     return_lse: bool = False,
     rng: object = None,
-    more: dict[str, Any] | None = None,
+    scheme_values: SchemeValues | None = None,
 ) -> Tensor | AttentionOutput:
-    """Compute a call from its arguments by name, those of FIRE or a graph included.
+    """Compute a call from its arguments by name, tensors of FIRE or a graph included.
 
-    `more` is the field of `Setting`.
+    `scheme_values` are the other arguments of these two, as in `Setting`.
     """
-    if given.get("attn_mask") is not None:
-        given = without_causal_bias(given["query"], given["key"], given)
-    tensors, values = by_kind(given)
+    if arguments.get("attn_mask") is not None:
+        arguments = without_causal_bias(arguments["query"], arguments["key"], arguments)
+    tensors, values = by_kind(arguments)
     with_lse = as_flag("return_lse", return_lse)
     with_weights = as_flag("return_weights", values.get("return_weights", False))
-    before = None
+    state = None
+    # a seed is checked, and one is drawn from a generator, also if nothing is dropped
     if rng is not None or values.get("dropout_p"):
-        before = _state_before(rng)
+        state = _state_before(rng)
         seed = as_seed(rng, tensors["query"].device)
         if values.get("dropout_p"):
             tensors["rng"] = seed
     wide = any(x.dtype is torch.float64 for n, x in tensors.items() if n in TYPED)
     tokens = [tensors[name] for name in ("query", "key", "value")]
     dtype = attention_dtype(tokens, wide)
-    setting = Setting((*tensors,), values, more, with_lse, dtype=dtype)
+    setting = Setting(tuple(tensors), values, scheme_values, with_lse, dtype=dtype)
     try:
-        out, lse, *weights = attend(setting, [*tensors.values()])
+        results = attend(setting, list(tensors.values()))
     except BaseException:
-        if before is not None:
-            before[0].set_state(before[1])
+        # a call that fails draws nothing from the generator
+        if state is not None:
+            generator, before = state
+            generator.set_state(before)
         raise
+    out = results.out
     if out.dtype != dtype:
         out = out.to(dtype)
     if not (with_lse or with_weights):
         return out
-    return AttentionOutput(
-        out, lse if with_lse else None, weights[0] if weights else None
-    )
+    # an operator has a lse also where it is not asked for
+    return AttentionOutput(out, results.lse if with_lse else None, results.weights)
 
 
-def by_kind(given: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def by_kind(arguments: dict[str, Any]) -> tuple[dict[str, Tensor], Values]:
     """Return the tensors of a call by name, and its other arguments, without defaults.
 
     Integers that may be arrays are tensors.
     """
     tensors: dict[str, Tensor] = {}
-    values: dict[str, Any] = {}
-    for name, value in given.items():
+    values: Values = {}
+    for name, value in arguments.items():
         if value is DEFAULTS.get(name):
             continue
         if type(value) is float and value == DEFAULTS.get(name):
@@ -291,24 +326,28 @@ def by_kind(given: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
             if type(value) not in PLAIN:  # before it is asked for anything
                 check_type(shown(name), type(value))
             tensors[name] = value
-        elif (
-            name == "labels" and type(value) is tuple and 0 < len(value) <= MOST_LABELS
-        ):
-            tensors |= dict(zip(LABELS, map(_as_labels, value), strict=False))
+        elif name == "labels" and _is_several_labels(value):
+            # LABELS has a name for each that there may be
+            for label, labels in zip(LABELS, value, strict=False):
+                tensors[label] = _as_labels(labels)
         elif name in _INDICES and type(value) is np.ndarray:
             tensors[name] = _of_integers(name, value)
         elif isinstance(value, Tensor) or name in _ONLY_TENSORS:
-            wanted = "a tensor" if name in _ONLY_TENSORS else "no tensor"
-            raise TypeError(f"{shown(name)}: got {kind_of(value)}; expected {wanted}")
+            expected = "a tensor" if name in _ONLY_TENSORS else "no tensor"
+            raise TypeError(f"{shown(name)}: got {kind_of(value)}; expected {expected}")
         elif name in _COUNTS and not isinstance(value, INTEGERS):
             tensors[name] = torch.from_numpy(as_integers(name, value))
         else:
-            values[name] = own_setting(name, value)
+            values[name] = own_setting(name, value)  # type: ignore[literal-required]
     return tensors, values
 
 
+def _is_several_labels(labels: object) -> bool:
+    return type(labels) is tuple and 0 < len(labels) <= MOST_LABELS
+
+
 def _of_integers(name: str, value: Array) -> Tensor:
-    """Return an array of integers as a tensor of its own, which no change reaches."""
+    """Copy an array of integers to a tensor, which no later change reaches."""
     array = integers_of(name, value)
     return torch.from_numpy(np.array(array, array.dtype.newbyteorder("="), order="C"))
 
@@ -333,18 +372,18 @@ def as_seed(rng: object, device: torch.device) -> Tensor:
     """Return the seed of dropout, by default from torch's own generator."""
     # a compiler may ask whether an object is a tensor, and not what else a tensor is
     if isinstance(rng, Tensor):
-        kinds = rng.is_floating_point(), rng.is_complex(), rng.dtype is torch.bool
-        if rng.dim() or any(kinds):
+        is_bool = rng.dtype is torch.bool
+        if rng.dim() or rng.is_floating_point() or rng.is_complex() or is_bool:
             raise TypeError(
                 f"rng: got a tensor of {rng.dtype} and shape {tuple(rng.shape)}; "
                 "expected a single integer"
             )
         return rng
     if rng is None or isinstance(rng, torch.Generator):
-        return torch.randint(_SEEDS, (), generator=rng, device=device)
+        return torch.randint(_MAX_SEED, (), generator=rng, device=device)
     if not isinstance(rng, int):
         raise TypeError(
             f"rng: got {kind_of(rng)}; expected an int, a tensor of one integer, a "
             "torch.Generator or None"
         )
-    return torch.tensor(as_int("rng", rng, 0, _SEEDS), device=device)
+    return torch.tensor(as_int("rng", rng, 0, _MAX_SEED), device=device)

@@ -55,13 +55,25 @@ def alibi_slopes(
     return torch.from_numpy(slopes).to(dtype)
 
 
+def _alibi(slopes: Any, length: int) -> Any:
+    return relpos.alibi_bias(slopes, length)
+
+
+def _alibi_shape(slopes: Tensor, length: int) -> tuple[int, ...]:
+    return *slopes.shape, 2 * length - 1
+
+
+def _alibi_backward(grad: Any, names: list[str], slopes: Any, length: int) -> Any:
+    return relpos.alibi_bias_backward(grad)
+
+
 _ALIBI = TensorFunction(
     "alibi_bias",
     "Tensor slopes, SymInt length",
-    lambda slopes, length: relpos.alibi_bias(slopes, length),
-    lambda slopes, length: (*slopes.shape, 2 * length - 1),
-    lambda grad, *_, **values: relpos.alibi_bias_backward(grad),
-    gradients="slopes",
+    _alibi,
+    _alibi_shape,
+    _alibi_backward,
+    gradients=["slopes"],
     leads={"slopes": 1},
 )
 
@@ -108,13 +120,23 @@ def alibi_bias(
     return _ALIBI(slopes=slopes.to(wide), length=length).to(dtype)
 
 
+def _kerple_shape(r1: Tensor, r2: Tensor, length: int, kind: str) -> tuple[int, ...]:
+    return *r1.shape, 2 * length - 1
+
+
+def _kerple_backward(
+    grad: Any, names: list[str], r1: Any, r2: Any, length: int, kind: str
+) -> Any:
+    return relpos.kerple_bias_backward(grad, r1, r2, kind=kind)
+
+
 _KERPLE = TensorFunction(
     "kerple_bias",
     "Tensor r1, Tensor r2, SymInt length, str kind",
     relpos.kerple_bias,
-    lambda r1, length, **_: (*r1.shape, 2 * length - 1),
-    lambda grad, _, length, **values: relpos.kerple_bias_backward(grad, **values),
-    gradients="r1 r2",
+    _kerple_shape,
+    _kerple_backward,
+    gradients=["r1", "r2"],
     leads={"r1": 1, "r2": 0},
 )
 
@@ -143,30 +165,37 @@ def kerple_bias(r1: Tensor, r2: Tensor, length: int, *, kind: str = "log") -> Te
     >>> relpos.torch.kerple_bias(r1, r2, 2).numpy().round(4)
     array([[-0.6931,  0.    , -0.6931]], dtype=float32)
     """
-    return _KERPLE(**locals())
+    return _KERPLE(r1=r1, r2=r2, length=length, kind=kind)
 
 
-def _fire_back(
-    grad: Any, _: list[str], query_length: int, key_length: int | None, **values: Any
+def _fire_backward(
+    grad: Any,
+    names: list[str],
+    query_length: int,
+    key_length: int | None,
+    **others: Any,
 ) -> Any:
-    return relpos.fire_bias_backward(grad, **values)
+    # the shape of the gradient has both lengths
+    return relpos.fire_bias_backward(grad, **others)
 
 
 def _fire_shape(
-    w2: Tensor, query_length: int, key_length: int | None, **_: Any
+    w2: Tensor, query_length: int, key_length: int | None, **others: Any
 ) -> tuple[int, ...]:
-    return w2.shape[0], query_length, query_length if key_length is None else key_length
+    if key_length is None:
+        key_length = query_length
+    return w2.shape[0], query_length, key_length
 
 
 _FIRE = TensorFunction(
     "fire_bias",
-    ", ".join(f"Tensor {name}" for name in NAMES)
-    + ", SymInt query_length, SymInt? key_length, SymInt query_offset, bool signed, "
+    "Tensor w1, Tensor b1, Tensor w2, Tensor b2, Tensor c, Tensor threshold, "
+    "SymInt query_length, SymInt? key_length, SymInt query_offset, bool signed, "
     "float eps",
     relpos.fire_bias,
     _fire_shape,
-    _fire_back,
-    gradients=" ".join(NAMES),
+    _fire_backward,
+    gradients=NAMES,
 )
 
 
@@ -210,11 +239,40 @@ def fire_bias(
     >>> bias.shape
     torch.Size([1, 3, 3])
     """
-    return _FIRE(**locals())
+    return _FIRE(
+        w1=w1,
+        b1=b1,
+        w2=w2,
+        b2=b2,
+        c=c,
+        threshold=threshold,
+        query_length=query_length,
+        key_length=key_length,
+        query_offset=query_offset,
+        signed=signed,
+        eps=eps,
+    )
 
 
-def _t5_back(grad: Any, _: list[str], weight: Any, length: int, **values: Any) -> Any:
-    return relpos.t5_bias_backward(grad, **values | {"num_buckets": len(weight)})
+def _t5_backward(
+    grad: Any,
+    names: list[str],
+    weight: Any,
+    length: int,
+    num_buckets: int | None,
+    bidirectional: bool,
+    max_distance: int,
+) -> Any:
+    return relpos.t5_bias_backward(
+        grad,
+        num_buckets=len(weight),
+        bidirectional=bidirectional,
+        max_distance=max_distance,
+    )
+
+
+def _t5_shape(weight: Tensor, length: int, **others: Any) -> tuple[int, ...]:
+    return weight.shape[1], 2 * length - 1
 
 
 _T5 = TensorFunction(
@@ -222,9 +280,9 @@ _T5 = TensorFunction(
     "Tensor weight, SymInt length, SymInt? num_buckets, bool bidirectional, "
     "SymInt max_distance",
     relpos.t5_bias,
-    lambda weight, length, **_: (weight.shape[1], 2 * length - 1),
-    _t5_back,
-    gradients="weight",
+    _t5_shape,
+    _t5_backward,
+    gradients=["weight"],
 )
 
 
@@ -259,7 +317,17 @@ def t5_bias(
     >>> relpos.torch.t5_bias(weight, 3)
     tensor([[1., 1., 0., 3., 3.]])
     """
-    return _T5(**locals())
+    return _T5(
+        weight=weight,
+        length=length,
+        num_buckets=num_buckets,
+        bidirectional=bidirectional,
+        max_distance=max_distance,
+    )
+
+
+def _bucket_shape(relative_position: Tensor, **others: Any) -> Sequence[int]:
+    return relative_position.shape
 
 
 def _bucket(function: Any, settings: str) -> TensorFunction:
@@ -268,7 +336,7 @@ def _bucket(function: Any, settings: str) -> TensorFunction:
         function.__name__,
         f"Tensor relative_position, {settings}",
         function,
-        lambda relative_position, **_: relative_position.shape,
+        _bucket_shape,
         dtype=torch.int64,
         leads={"relative_position": 0},
     )
@@ -311,7 +379,12 @@ def t5_bucket(
     >>> relpos.torch.t5_bucket(torch.tensor([-200, -3, 0, 3, 200]))
     tensor([15,  3,  0, 19, 31])
     """
-    return _T5_BUCKET(**locals())
+    return _T5_BUCKET(
+        relative_position=relative_position,
+        bidirectional=bidirectional,
+        num_buckets=num_buckets,
+        max_distance=max_distance,
+    )
 
 
 @twin(relpos.deberta_bucket, TENSORS)
@@ -338,7 +411,11 @@ def deberta_bucket(
     >>> relpos.torch.deberta_bucket(relative, bucket_size=8, max_position=16)
     tensor([-7, -6, -4,  0,  4,  5,  6,  7])
     """
-    return _DEBERTA_BUCKET(**locals())
+    return _DEBERTA_BUCKET(
+        relative_position=relative_position,
+        bucket_size=bucket_size,
+        max_position=max_position,
+    )
 
 
 def _ranges_shape(
@@ -384,7 +461,7 @@ def segment_ranges(
     >>> relpos.torch.segment_ranges(torch.tensor([0, 0, 1])).tolist()
     [[0, 2], [0, 2], [2, 3]]
     """
-    return _RANGES(**locals())
+    return _RANGES(query_segments=query_segments, key_segments=key_segments)
 
 
 @constant_result
@@ -448,4 +525,10 @@ def relative_positions(
     >>> relpos.torch.relative_positions(2, 3, query_offset=1).tolist()
     [[-1, 0, 1], [-2, -1, 0]]
     """
-    return torch.from_numpy(relpos.relative_positions(**locals()))
+    positions = relpos.relative_positions(
+        query_length,
+        key_length,
+        max_relative_position=max_relative_position,
+        query_offset=query_offset,
+    )
+    return torch.from_numpy(positions)

@@ -8,7 +8,7 @@ query i where ``j <= i + shift``. The shift of `causal_upper_left` is 0, that of
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 import torch
@@ -22,15 +22,24 @@ from relpos.torch._tracing import PLAIN, is_batched, is_causal_bias, unwrapped
 #: Types of an offset of all items.
 INTEGERS = (int, np.integer, torch.SymInt)
 _UNSIGNED = torch.uint16, torch.uint32, torch.uint64
-_MOST = 2**63 - 1
+_MAX_INT64 = 2**63 - 1
 
 
 class Causal(NamedTuple):
     """A CausalBias, by the sizes that it was made with and its shift."""
 
+    # int, or SymInt in a program that is traced
     queries: Any
     keys: Any
     shift: Any
+
+
+class CausalTerms(TypedDict, total=False):
+    """Keywords of `attention` by which a CausalBias is expressed."""
+
+    is_causal: bool
+    query_offset: Any  # int, SymInt or tensor
+    key_ranges: Any  # tensor or array of integers
 
 
 def as_causal_bias(mask: object) -> Causal | None:
@@ -45,6 +54,7 @@ def as_causal_bias(mask: object) -> Causal | None:
         return None
     if bias is not mask and is_batched(mask):
         return None
+    # PyTorch sets the variant in __init__ alone, which slices and copies do not call
     variant = getattr(bias, "variant", None)
     name = None if variant is None else variant.name
     if name not in ("UPPER_LEFT", "LOWER_RIGHT"):
@@ -79,7 +89,7 @@ def visible_pairs(
 
 def causal_terms(
     causal: Causal, device: torch.device, offset: Any = None, ranges: Any = None
-) -> dict[str, Any]:
+) -> CausalTerms:
     """Return keywords of `attention` that hide what the mask hides.
 
     `is_causal` counts positions, and the mask counts queries and keys. They agree where
@@ -88,15 +98,16 @@ def causal_terms(
     """
     if offset is None:
         return {"is_causal": True, "query_offset": causal.shift, "key_ranges": ranges}
-    terms = {"query_offset": offset, "key_ranges": ranges}
     if isinstance(offset, INTEGERS) and offset == causal.shift:
-        return terms | {"is_causal": True}
+        return {"is_causal": True, "query_offset": offset, "key_ranges": ranges}
     numbers = torch.arange(causal.queries, device=device)
     ends = (numbers + (causal.shift + 1)).clamp(0, causal.keys)
     if ranges is None:
-        both = torch.stack([torch.zeros_like(ends), ends], -1)
-        return terms | {"key_ranges": both}
-    return terms | {"key_ranges": _ending(ranges, ends)}
+        ranges = torch.stack([torch.zeros_like(ends), ends], -1)
+    else:
+        ranges = _ending(ranges, ends)
+    # without `is_causal`, which would hide by position what the mask shows by number
+    return {"query_offset": offset, "key_ranges": ranges}
 
 
 def _ending(ranges: Any, ends: Tensor) -> Any:
@@ -106,21 +117,22 @@ def _ending(ranges: Any, ends: Tensor) -> Any:
     """
     if type(ranges) is np.ndarray:  # the one kind of array that attention takes
         ranges = torch.from_numpy(as_integers("key_ranges", ranges))
-    is_whole = isinstance(ranges, Tensor) and not (
+    is_integral = isinstance(ranges, Tensor) and not (
         ranges.is_floating_point() or ranges.is_complex() or ranges.dtype is torch.bool
     )
-    if not is_whole or ranges.shape[-2:] not in ((len(ends), 2), (1, 2)):
+    if not is_integral or ranges.shape[-2:] not in ((len(ends), 2), (1, 2)):
         return ranges
     if ranges.dtype in _UNSIGNED:  # torch promotes them to no other dtype
         numbers = ranges.long()
-        ranges = numbers.masked_fill(numbers < 0, _MOST)  # of uint64, beyond int64
+        # what is negative now was a number of uint64 beyond int64
+        ranges = numbers.masked_fill(numbers < 0, _MAX_INT64)
     return torch.minimum(ranges, ends[:, None])
 
 
 def without_causal_bias(
     query: Any, key: Any, keywords: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return keywords of `attention` in which a CausalBias is said by others."""
+    """Return keywords of `attention` that hide what a CausalBias among them hides."""
     causal = as_causal_bias(keywords.get("attn_mask"))
     if causal is None:
         return keywords
@@ -129,10 +141,11 @@ def without_causal_bias(
             "is_causal: got True next to a CausalBias as attn_mask, which says itself "
             "what is hidden; expected one of the two"
         )
-    check_tensors(query=query, key=key)
-    for name, tensor in (("query", query), ("key", key)):
+    tokens = {"query": query, "key": key}
+    check_tensors(tokens)
+    for name, tensor in tokens.items():
         at_least_ndim(name, tensor, 3, OPERANDS[name].shown)
     check_size(causal, query.shape[-2], key.shape[-2])
-    given = keywords.get("query_offset"), keywords.get("key_ranges")
-    terms = causal_terms(causal, query.device, *given)
+    offset, ranges = keywords.get("query_offset"), keywords.get("key_ranges")
+    terms = causal_terms(causal, query.device, offset, ranges)
     return {**keywords, "attn_mask": None, **terms}

@@ -22,9 +22,14 @@ __all__ += ["learned", "mrope_angles", "rotary_frequencies", "rotary_from_config
 __all__ += ["sinusoidal", "sinusoidal_shift_matrix", "xpos_magnitude"]
 
 
-def _sinusoidal(*, dtype: torch.dtype, **values: Any) -> Any:
-    exact = np.float64 if dtype == torch.float64 else np.float32
-    return relpos.sinusoidal(**values, dtype=exact)
+def _sinusoidal(*, dtype: torch.dtype, **others: Any) -> Any:
+    # what is narrower is rounded from float32, as everywhere
+    computed = np.float64 if dtype == torch.float64 else np.float32
+    return relpos.sinusoidal(**others, dtype=computed)
+
+
+def _sinusoidal_shape(positions: Tensor, dim: int, **others: Any) -> tuple[int, ...]:
+    return *positions.shape, dim
 
 
 _SINUSOIDAL = TensorFunction(
@@ -32,7 +37,7 @@ _SINUSOIDAL = TensorFunction(
     "Tensor positions, Tensor? inv_freq, SymInt dim, float base, str layout, "
     "ScalarType dtype",
     _sinusoidal,
-    lambda positions, dim, **_: (*positions.shape, dim),
+    _sinusoidal_shape,
     leads={"positions": 0},
 )
 
@@ -77,8 +82,14 @@ def sinusoidal(
            [ 0.91, -0.42,  0.02,  1.  ]], dtype=float32)
     """
     check_float_dtype("dtype", dtype)
-    positions = counted(positions, inv_freq)
-    return _SINUSOIDAL(**locals())
+    return _SINUSOIDAL(
+        positions=counted(positions, inv_freq),
+        inv_freq=inv_freq,
+        dim=dim,
+        base=base,
+        layout=layout,
+        dtype=dtype,
+    )
 
 
 @constant_result
@@ -110,10 +121,15 @@ def sinusoidal_shift_matrix(
     >>> torch.allclose(matrix @ encoding[5], encoding[8])
     True
     """
-    return torch.from_numpy(relpos.sinusoidal_shift_matrix(**locals()))
+    matrix = relpos.sinusoidal_shift_matrix(offset, dim, base=base, layout=layout)
+    return torch.from_numpy(matrix)
 
 
-def _learned_back(grad: Any, _: list[str], table: Any, positions: Any) -> Any:
+def _learned_shape(table: Tensor, positions: Tensor) -> tuple[int, ...]:
+    return *table.shape[:-2], *positions.shape, table.shape[-1]
+
+
+def _learned_backward(grad: Any, names: list[str], table: Any, positions: Any) -> Any:
     return relpos.learned_backward(grad, positions, table.shape[-2])
 
 
@@ -121,9 +137,9 @@ _LEARNED = TensorFunction(
     "learned",
     "Tensor table, Tensor positions",
     relpos.learned,
-    lambda table, positions: (*table.shape[:-2], *positions.shape, table.shape[-1]),
-    _learned_back,
-    gradients="table",
+    _learned_shape,
+    _learned_backward,
+    gradients=["table"],
     leads={"table": 2},
 )
 
@@ -158,14 +174,22 @@ def learned(table: Tensor, positions: int | Tensor) -> Tensor:
     return _LEARNED(table=table, positions=counted(positions, table))
 
 
+def _shape_of_x(x: Tensor, **others: Any) -> Sequence[int]:
+    return x.shape
+
+
+def _conv_backward(grad: Any, names: list[str], **values: Any) -> Any:
+    return relpos.conv_encoding_backward(grad, **values)
+
+
 _CONV = TensorFunction(
     "conv_encoding",
     "Tensor x, Tensor weight, Tensor? bias, Tensor? mask, SymInt[]? grid, "
     "bool is_causal",
     relpos.conv_encoding,
-    lambda x, **_: x.shape,
-    lambda grad, _, **values: relpos.conv_encoding_backward(grad, **values),
-    gradients="x weight bias",
+    _shape_of_x,
+    _conv_backward,
+    gradients=["x", "weight", "bias"],
     leads={"x": 2, "mask": 1},
     linear="x",
 )
@@ -204,13 +228,18 @@ def conv_encoding(
     tensor([[4.],
             [5.]])
     """
-    grid = list(grid) if isinstance(grid, Sequence | np.ndarray) else grid
-    return _CONV(**locals())
+    # an operator takes a list; anything else is left for its error
+    if isinstance(grid, Sequence | np.ndarray):
+        grid = list(grid)
+    return _CONV(
+        x=x, weight=weight, bias=bias, mask=mask, grid=grid, is_causal=is_causal
+    )
 
 
-def _rotate_back(grad: Any, wanted: list[str], **values: Any) -> Any:
-    if wanted == ["x"]:  # the gradients of angles take more than the inverse rotation
-        values |= {"x": grad, "inverse": not values["inverse"]}
+def _rotary_backward(grad: Any, names: list[str], **values: Any) -> Any:
+    if names == ["x"]:  # the gradients of angles take more than the inverse rotation
+        values["x"] = grad
+        values["inverse"] = not values["inverse"]
         return relpos.apply_rotary(**values)
     return relpos.apply_rotary_backward(grad, **values)
 
@@ -220,9 +249,9 @@ _ROTARY = TensorFunction(
     "Tensor x, Tensor? positions, Tensor? inv_freq, Tensor? angles, Tensor? magnitude, "
     "float base, bool interleaved, SymInt? rotary_dim, Scalar offset, bool inverse",
     relpos.apply_rotary,
-    lambda x, **_: x.shape,
-    _rotate_back,
-    gradients="x inv_freq angles",
+    _shape_of_x,
+    _rotary_backward,
+    gradients=["x", "inv_freq", "angles"],
     leads={"x": 2, "positions": 1, "angles": 0, "magnitude": 0},
     linear="x",
     short="x",
@@ -281,7 +310,18 @@ def apply_rotary(
     if isinstance(magnitude, Real):
         number = as_real("magnitude", magnitude)
         magnitude = torch.tensor(number, dtype=torch.float64, device="cpu")
-    return _ROTARY(**locals())
+    return _ROTARY(
+        x=x,
+        positions=positions,
+        inv_freq=inv_freq,
+        angles=angles,
+        magnitude=magnitude,
+        base=base,
+        interleaved=interleaved,
+        rotary_dim=rotary_dim,
+        offset=offset,
+        inverse=inverse,
+    )
 
 
 @constant_result
@@ -372,15 +412,26 @@ def rotary_from_config(
     >>> relpos.torch.apply_rotary(x, **rotary._asdict()).shape
     torch.Size([3, 4])
     """
-    found = relpos.rotary_from_config(**locals())
-    return RotaryParameters(torch.from_numpy(found.inv_freq.copy()), *found[1:])
+    parameters = relpos.rotary_from_config(
+        config, layer_type=layer_type, seq_len=seq_len
+    )
+    return RotaryParameters(
+        inv_freq=torch.from_numpy(parameters.inv_freq.copy()),  # it may be cached
+        magnitude=parameters.magnitude,
+        rotary_dim=parameters.rotary_dim,
+        interleaved=parameters.interleaved,
+    )
+
+
+def _xpos_shape(positions: Tensor, dim: int, **others: Any) -> tuple[int, ...]:
+    return *positions.shape, dim // 2
 
 
 _XPOS = TensorFunction(
     "xpos_magnitude",
     "Tensor positions, SymInt dim, float scale_base, bool inverse",
     relpos.xpos_magnitude,
-    lambda positions, dim, **_: (*positions.shape, dim // 2),
+    _xpos_shape,
     dtype=torch.float64,
     leads={"positions": 0},
 )
@@ -414,15 +465,20 @@ def xpos_magnitude(
     array([[1.    , 1.    ],
            [0.2857, 0.6429]])
     """
-    positions = counted(positions)
-    return _XPOS(**locals())
+    return _XPOS(
+        positions=counted(positions), dim=dim, scale_base=scale_base, inverse=inverse
+    )
+
+
+def _mrope_shape(positions: Tensor, inv_freq: Tensor, **others: Any) -> tuple[int, ...]:
+    return *positions.shape[1:], *inv_freq.shape
 
 
 _MROPE = TensorFunction(
     "mrope_angles",
     "Tensor positions, Tensor inv_freq, SymInt[] sections, bool interleaved",
     relpos.mrope_angles,
-    lambda positions, inv_freq, **_: (*positions.shape[1:], *inv_freq.shape),
+    _mrope_shape,
     dtype=torch.float64,
 )
 
@@ -464,17 +520,24 @@ def mrope_angles(
     """
     if isinstance(sections, Sequence | np.ndarray):
         sections = list(sections)
-    return _MROPE(**locals())
+    return _MROPE(
+        positions=positions,
+        inv_freq=inv_freq,
+        sections=sections,
+        interleaved=interleaved,
+    )
+
+
+def _axial_shape(coordinates: Tensor, inv_freq: Tensor) -> tuple[int, ...]:
+    *batch, axes = coordinates.shape
+    return *batch, axes * inv_freq.shape[0]
 
 
 _AXIAL = TensorFunction(
     "axial_angles",
     "Tensor coordinates, Tensor inv_freq",
     relpos.axial_angles,
-    lambda coordinates, inv_freq: (
-        *coordinates.shape[:-1],
-        coordinates.shape[-1] * inv_freq.shape[0],
-    ),
+    _axial_shape,
     dtype=torch.float64,
     leads={"coordinates": 2},
 )
@@ -508,4 +571,4 @@ def axial_angles(coordinates: Tensor, inv_freq: Tensor) -> Tensor:
     >>> relpos.torch.axial_angles(torch.tensor([[2, 3]]), torch.tensor([1.0, 0.5]))
     tensor([[2.0000, 1.0000, 3.0000, 1.5000]], dtype=torch.float64)
     """
-    return _AXIAL(**locals())
+    return _AXIAL(coordinates=coordinates, inv_freq=inv_freq)

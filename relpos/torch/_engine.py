@@ -7,30 +7,31 @@ seed of dropout is one of the tensors, so that a compiled graph can make it.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from relpos._attention import functional
 from relpos._attention.attention import DEFAULTS
 from relpos._attention.fire_network import NAMES
 from relpos._attention.operands import OPERANDS, READ_SHORT, TABLES, Call
 from relpos._attention.problem import fold_rows
-from relpos._checks import quiet
+from relpos._checks import Array, quiet
 from relpos._core import bfloat16, read_tensors
 from relpos._settings import kernels
 from relpos.torch._functions import over_items
 from relpos.torch._tensors import array_of, in_tensor_words, tensor_of
 
-#: Results of `functional.forward`, in the order of the tensors of `forward`.
-RESULTS = ("out", "lse", "row_max", "row_sum", "weights")
+if TYPE_CHECKING:
+    from relpos.torch._keywords import SchemeValues, Values
 
-#: What the backward is given besides the tensors of the call.
-_GIVEN = ("grad_out", "grad_lse", "out", "row_max", "row_sum")
+#: What the backward of relpos reads besides the operands of the call.
+_BACKWARD_INPUTS = ("grad_out", "grad_lse", "out", "row_max", "row_sum")
 
 #: Numbers of 16 bits to which the kernels round as they write.
 _SHORT = {torch.bfloat16: bfloat16, torch.float16: np.dtype(np.float16)}
@@ -38,177 +39,244 @@ _SHORT = {torch.bfloat16: bfloat16, torch.float16: np.dtype(np.float16)}
 TYPED = {n for n, row in OPERANDS.items() if row.promotes} | {*NAMES}
 
 
+class Results(NamedTuple):
+    """Results of a forward; None where one is neither asked for nor kept."""
+
+    out: Tensor
+    lse: Tensor | None = None
+    row_max: Tensor | None = None  # with row_sum kept for a backward
+    row_sum: Tensor | None = None
+    weights: Tensor | None = None
+    unrounded: Tensor | None = None  # out before it was rounded to 16 bits, if kept
+
+
+class ResultGradients(NamedTuple):
+    """Gradients of the results that may have one; None where a loss uses none."""
+
+    out: Tensor | None
+    lse: Tensor | None
+    weights: Tensor | None = None
+
+
+class SavedResults(NamedTuple):
+    """Results that a backward reads; `out` is the one that was not rounded."""
+
+    out: Tensor
+    row_max: Tensor
+    row_sum: Tensor
+
+
 @dataclass(slots=True)
 class Setting:
     """Arguments of a call except its tensors, which `names` lists."""
 
     names: tuple[str, ...]
-    values: dict[str, Any]  # of the other arguments of `relpos.attention`
-    more: dict[str, Any] | None = None  # what only FIRE or a graph has
-    lse: bool = True  # is asked for
-    kept: bool = True  # results, for a backward
+    values: Values  # the other arguments of `relpos.attention`
+    scheme_values: SchemeValues | None = None  # arguments of FIRE or of a graph alone
+    with_lse: bool = True
+    keeps: bool = True  # results for a backward
     looks: bool = False  # at the numbers of the mask, which are those of its caller
     dtype: torch.dtype = torch.float32  # of the result, once it is rounded
-    made: tuple[Any, ...] | None = None  # results that C made already
+    results: Results | None = None  # of a call that C has run already
 
     name: ClassVar[str] = "attention"
 
-    # ---- what `Gradients` asks of a function -----------------------------------------
+    # ---- the methods that `Gradients` calls ------------------------------------------
 
-    def run_backward(
-        self, wanted: Sequence[bool], *tensors: Any
-    ) -> tuple[torch.Tensor, ...]:
-        return backward(self, wanted, tensors[:3], tensors[3:6], tensors[6:])
+    def run_backward(self, wanted: Sequence[bool], *tensors: Any) -> tuple[Tensor, ...]:
+        grad_out, grad_lse, grad_weights, out, row_max, row_sum, *operands = tensors
+        gradients = ResultGradients(grad_out, grad_lse, grad_weights)
+        saved = SavedResults(out, row_max, row_sum)
+        return backward(self, wanted, gradients, saved, operands)
 
     def vmap_backward(
         self, call: Any, info: Any, in_dims: Any, wanted: Sequence[bool], *tensors: Any
     ) -> Any:
         """Return the gradients by a `call` for all items, and where their axis is."""
-        found = over_items(
-            lambda given: call(wanted, *given),
-            *(self.names, tensors, in_dims[1:], info.batch_size, wanted),
+
+        def call_with(tensors: Sequence[Any]) -> Sequence[Tensor]:
+            gradients: Sequence[Tensor] = call(wanted, *tensors)
+            return gradients
+
+        # the first of the dims is that of `wanted`
+        gradients = over_items(
+            call_with, self.names, tensors, in_dims[1:], info.batch_size, wanted
         )
-        return found, 0
+        return gradients, 0
 
 
-def _named(setting: Setting, tensors: Sequence[torch.Tensor]) -> dict[str, Any]:
+def _named(setting: Setting, tensors: Sequence[Tensor]) -> dict[str, Any]:
+    """Return the tensors of a call by the names that its caller knows."""
     return dict(zip(map(shown, setting.names), tensors, strict=True))
 
 
 @partial(in_tensor_words, tensors_of=_named)
-def forward(setting: Setting, tensors: Sequence[torch.Tensor]) -> tuple[Any, ...]:
-    """out, lse, row_max, row_sum; weights if asked for.
-
-    lse is None where it is not asked for. So are row_max and row_sum where nothing is
-    kept for a backward. Where out is rounded and kept, the last is what it was before.
-    """
-    made = _forward_directly(setting, tensors)
-    if made is not None:
-        return made
-    found = functional.forward(
+def forward(setting: Setting, tensors: Sequence[Tensor]) -> Results:
+    """Return the results that a call asks for, or keeps for its backward."""
+    results = _forward_directly(setting, tensors)
+    if results is not None:
+        return results
+    arrays = functional.forward(
         _call(setting, tensors),
         looks=setting.looks,
-        lse=setting.lse,
-        kept=setting.kept,
+        lse=setting.with_lse,
+        kept=setting.keeps,
         rounds_to=_SHORT.get(setting.dtype),
     )
-    out = tensor_of(found.pop("out"))
-    results = {name: torch.from_numpy(array) for name, array in found.items()}
-    more = (results[name] for name in ("weights", "kept") if name in results)
-    return out, *map(results.get, RESULTS[1:4]), *more
+    out = tensor_of(arrays.pop("out"))
+    others = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    unrounded = others.pop("kept", None)
+    return Results(out, unrounded=unrounded, **others)
 
 
 def backward(
     setting: Setting,
     wanted: Sequence[bool],
-    grads: Sequence[torch.Tensor | None],
-    kept: Sequence[torch.Tensor],
-    tensors: Sequence[torch.Tensor],
-) -> tuple[torch.Tensor, ...]:
-    """Gradients of the `wanted` tensors, each of its tensor's dtype.
-
-    `grads` are those of out, lse and weights, `kept` are out, row_max and row_sum. A
-    compiled program has a gradient of the weights, of zeros, where no loss uses them.
-    """
-    if (
-        grads[2] is not None and array_of("grad_weights", grads[2]).any()
-    ):  # nan is not 0
-        raise NotImplementedError(
-            "relpos.torch.attention: its weights have no gradient; expected a loss of "
-            "out and lse alone (weights.detach() is a constant in it)"
-        )
-    if grads[0] is None and grads[1] is None:
+    result_gradients: ResultGradients,
+    saved: SavedResults,
+    tensors: Sequence[Tensor],
+) -> tuple[Tensor, ...]:
+    """Return gradients of the `wanted` tensors, each of its tensor's dtype."""
+    _check_weights_unused(result_gradients.weights)
+    grad_out, grad_lse, _ = result_gradients
+    if grad_out is None and grad_lse is None:
         return tuple(
             torch.zeros_like(tensor, memory_format=torch.contiguous_format)
             for tensor in itertools.compress(tensors, wanted)
         )
+    direct = backward_directly(
+        setting, wanted, (grad_out, grad_lse), (*saved, *tensors), False
+    )
+    if direct is not None:
+        return tuple(gradient for gradient in direct if gradient is not None)
+    inputs = read_tensors(_BACKWARD_INPUTS, (grad_out, grad_lse, *saved), _array_of)
     names = [*itertools.compress(setting.names, wanted)]
-    made = backward_directly(setting, wanted, grads, (*kept, *tensors), False)
-    if made is not None:
-        return tuple(x for x in made if x is not None)
-    given = read_tensors(_GIVEN, (*grads[:2], *kept), _array_of)
-    found = functional.gradients(_call(setting, tensors), given, names)
-    dtypes = (tensor.dtype for tensor in itertools.compress(tensors, wanted))
-    return tuple(map(tensor_of, (found[name] for name in names), dtypes))
+    arrays = functional.gradients(_call(setting, tensors), inputs, names)
+    dtypes = [tensor.dtype for tensor in itertools.compress(tensors, wanted)]
+    return tuple(
+        tensor_of(arrays[name], dtype)
+        for name, dtype in zip(names, dtypes, strict=True)
+    )
 
 
-def results_of(arrays: Sequence[Any], kept: bool) -> tuple[Any, ...]:
-    """Return the results of `forward` from arrays of C; some are for a backward."""
-    out = tensor_of(arrays[0])
-    rest = [*map(torch.from_numpy, arrays[1:])]
-    wide = [rest.pop(0)] if kept and out.dtype in _SHORT else []
-    lse = rest.pop(0) if len(rest) % 2 else None
-    return out, lse, *(rest or (None, None)), *wide
+def _check_weights_unused(grad_weights: Tensor | None) -> None:
+    """Raise where a loss depends on the weights.
+
+    A compiled program has a gradient of them, of zeros, where no loss uses them.
+    """
+    if grad_weights is None:
+        return
+    if array_of("grad_weights", grad_weights).any():  # nan is not 0
+        raise NotImplementedError(
+            "relpos.torch.attention: its weights have no gradient; expected a loss of "
+            "out and lse alone (weights.detach() is a constant in it)"
+        )
 
 
-def _forward_directly(
-    setting: Setting, tensors: Sequence[torch.Tensor]
-) -> tuple[Any, ...] | None:
+# ---- calls that C reads from the tensors themselves ----------------------------------
+
+
+def name_results(arrays: Sequence[Any], with_lse: bool, keeps: bool) -> Results:
+    """Return the arrays that C lists as tensors by name.
+
+    C lists what it makes and skips the rest, always in this order: out, out before it
+    was rounded, lse, row_max, row_sum.
+    """
+    remaining = iter(arrays)
+    out = tensor_of(next(remaining))
+    is_rounded = keeps and out.dtype in _SHORT
+    unrounded = torch.from_numpy(next(remaining)) if is_rounded else None
+    lse = torch.from_numpy(next(remaining)) if with_lse else None
+    if not keeps:
+        return Results(out, lse)
+    row_max, row_sum = map(torch.from_numpy, remaining)
+    return Results(out, lse, row_max, row_sum, None, unrounded)
+
+
+def _forward_directly(setting: Setting, tensors: Sequence[Tensor]) -> Results | None:
     """Return the results of a call that is read in C, None of another one."""
-    if setting.more is not None:
+    if setting.scheme_values is not None:
         return None
-    given = {**setting.values, **dict(zip(setting.names, tensors, strict=True))}
-    given["return_lse"] = setting.lse
+    arguments: dict[str, Any] = {**setting.values}
+    arguments |= zip(setting.names, tensors, strict=True)
+    arguments["return_lse"] = setting.with_lse
     threads = torch.get_num_threads()
-    found = kernels().attend((), given, threads, False, setting.kept, False)
-    if found is None:
+    # by name only; no record for autograd; in memory as an operator's: contiguous
+    call = kernels().attend((), arguments, threads, False, setting.keeps, False)
+    if call is None:
         return None
-    out, *rest = results = results_of(found[0], setting.kept)
-    if out.dtype not in _SHORT or out.dtype == setting.dtype:
+    arrays, _ = call
+    results = name_results(arrays, setting.with_lse, setting.keeps)
+    if results.out.dtype not in _SHORT or results.out.dtype == setting.dtype:
         return results
-    return (rest[3], *rest[:3]) if setting.kept else None  # to be rounded once
+    # The result is to be rounded to another dtype than that of C, and only once. The
+    # numbers for that are there if they are kept.
+    if results.unrounded is None:
+        return None
+    return results._replace(out=results.unrounded, unrounded=None)
 
 
 def backward_directly(
     setting: Setting,
     wanted: Sequence[bool],
-    grads: Sequence[torch.Tensor | None],
-    saved: Sequence[torch.Tensor],
+    result_gradients: tuple[Tensor | None, Tensor | None],
+    saved: Sequence[Tensor],
     follows: bool = True,
-) -> list[torch.Tensor | None] | None:
+) -> list[Tensor | None] | None:
     """Return the gradients of a call that is read in C, None of another one.
 
-    `saved` are out, row_max and row_sum, and the tensors of the call, whose order of
-    axes in memory gradients have if `follows`; those of an operator are contiguous.
+    `result_gradients` are those of out and lse. `saved` are out, row_max and row_sum,
+    and the tensors of the call, whose order of axes in memory gradients have if
+    `follows`; those of an operator are contiguous.
     """
-    if setting.more is not None:
+    if setting.scheme_values is not None:
         return None
     if saved[0].dim() > 2 and saved[0].shape[-3] == 0:  # no head writes the keys' zeros
         return None
-    made = kernels().attend_backward(
+    arrays = kernels().attend_backward(
         setting.names,
-        (*saved,),
-        (*wanted,),
-        (*grads,),
-        setting.values,
+        tuple(saved),
+        tuple(wanted),
+        result_gradients,
+        setting.values,  # type: ignore[arg-type]  # a dict of fixed keys
         torch.get_num_threads(),
         follows,
     )
-    if made is None:
+    if arrays is None:
         return None
+    tensors = saved[3:]
     if "buckets" in setting.names:
-        _fold_tables(made, made.pop(), setting.names, saved[3:])
-    tensors = zip(made, saved[3:], strict=True)
-    return [x if x is None else tensor_of(x, tensor.dtype) for x, tensor in tensors]
+        # behind the gradients comes which row of a table each of their rows belongs to
+        rows: Any = arrays.pop()
+        _fold_tables(arrays, rows, setting.names, tensors)
+    return [
+        None if array is None else tensor_of(array, tensor.dtype)
+        for array, tensor in zip(arrays, tensors, strict=True)
+    ]
 
 
 @quiet
 def _fold_tables(
-    made: list[Any], rows: Any, names: Sequence[str], tensors: Sequence[torch.Tensor]
+    gradients: list[Any], rows: Array, names: Sequence[str], tensors: Sequence[Tensor]
 ) -> None:
     """Add up gradients of the rows that buckets list to those of their tables."""
     for n, (name, tensor) in enumerate(zip(names, tensors, strict=True)):
-        if name not in TABLES or made[n] is None:
+        if name not in TABLES or gradients[n] is None:
             continue
-        table, gradient = TABLES[name], made[n]
+        table, gradient = TABLES[name], gradients[n]
+        # a table of biases has a number in each row, where the others have a vector
         columns = gradient if table.axes == 3 else gradient[..., None]
         folded = fold_rows(columns, rows, tensor.shape[table.row_axis])
-        made[n] = folded.astype(gradient.dtype).reshape(tensor.shape)
+        gradients[n] = folded.astype(gradient.dtype).reshape(tensor.shape)
 
 
-def _call(setting: Setting, tensors: Sequence[torch.Tensor]) -> Call:
+# ---- calls that Python prepares ------------------------------------------------------
+
+
+def _call(setting: Setting, tensors: Sequence[Tensor]) -> Call:
     """Return the call as relpos takes it."""
-    call: Call = DEFAULTS | setting.values | (setting.more or {})
+    scheme_values: Mapping[str, Any] = setting.scheme_values or {}
+    call: Call = {**DEFAULTS, **setting.values, **scheme_values}
     call |= read_tensors(setting.names, tensors, _array_of)
     if call["num_threads"] is None:
         call["num_threads"] = torch.get_num_threads()
@@ -217,7 +285,7 @@ def _call(setting: Setting, tensors: Sequence[torch.Tensor]) -> Call:
     return call
 
 
-def _array_of(name: str, tensor: torch.Tensor) -> Any:
+def _array_of(name: str, tensor: Tensor) -> Any:
     return array_of(shown(name), tensor, name in READ_SHORT)
 
 

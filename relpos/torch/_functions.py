@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 import torch
@@ -40,6 +40,7 @@ from relpos.torch._tracing import (
     requires_grad,
 )
 
+#: Operands and settings of one function, by name.
 Values = dict[str, Any]
 _Tensors = tuple[Tensor, ...]
 
@@ -62,6 +63,8 @@ class TensorFunction:
         Called with the result's gradient, the names of the operands whose gradients are
         wanted, and what `forward` was; returns a named tuple that has these, or the one
         gradient that there is.
+    gradients : sequence of str
+        The operands that have a gradient.
     dtype : torch.dtype, optional
         Of the result, under autocast as well. Default: a setting of this name, or the
         dtype of `short`, or to which the operands that have gradients promote.
@@ -83,7 +86,7 @@ class TensorFunction:
         shape: Callable[..., Sequence[int]],
         backward: Callable[..., Any] | None = None,
         *,
-        gradients: str = "",
+        gradients: Sequence[str] = (),
         dtype: torch.dtype | None = None,
         leads: Mapping[str, int] | None = None,
         linear: str | None = None,
@@ -94,11 +97,12 @@ class TensorFunction:
         self.operands = [n for kind, n in parts if kind.startswith("Tensor")]
         self.settings = [n for _, n in parts[len(self.operands) :]]
         self.forward, self.backward, self.shape = forward, backward, shape
-        self.gradients = gradients.split()
+        self.gradients = list(gradients)
         self.dtype = dtype
         self.leads = dict(leads or {})
         self.linear = -1 if linear is None else self.operands.index(linear)
         self.short = short
+        #: Operands whose dtypes promote to that of the result.
         self._typed = self.gradients if short is None else [short]
         self._define(arguments)
 
@@ -136,7 +140,7 @@ class TensorFunction:
 
     def _call(self, values: Values) -> Tensor:
         args = [values[name] for name in (*self.operands, *self.settings)]
-        traced = is_traced([x for x in args[: len(self.operands)] if x is not None])
+        traced = is_traced(self._tensors(args))
         if traced or torch._C._are_functorch_transforms_active():
             check_kinds({name: values[name] for name in self.operands})
         if traced:
@@ -148,18 +152,24 @@ class TensorFunction:
 
     # ---- arrays in, arrays out ------------------------------------------------------
 
-    def named(self, args: Sequence[Any]) -> Values:
+    # Methods with `*args` take the operands, then the settings, in the schema's order.
+
+    def named(self, *args: Any) -> Values:
         return dict(zip((*self.operands, *self.settings), args, strict=True))
 
-    @partial(in_tensor_words, tensors_of=lambda self, *args: self.named(args))
+    def _tensors(self, args: Sequence[Any]) -> list[Tensor]:
+        """Return the operands that are given."""
+        return [x for x in args[: len(self.operands)] if x is not None]
+
+    @partial(in_tensor_words, tensors_of=named)
     def run(self, *args: Any) -> Tensor:
-        values = self.named(args)
+        values = self.named(*args)
         with threads(torch.get_num_threads()):
             array = self.forward(**self._arrays(values))
         return tensor_of(array, self._dtype(values)).contiguous()  # as `like` says
 
     def like(self, *args: Any) -> Tensor:
-        values = self.named(args)
+        values = self.named(*args)
         check_devices(values)
         empty: Tensor = args[0].new_empty(
             self.shape(**values), dtype=self._dtype(values)
@@ -170,27 +180,29 @@ class TensorFunction:
         self, wanted: Sequence[bool], grad: Tensor, *args: Any
     ) -> list[Tensor]:
         assert self.backward is not None
-        values = self.named(args)
-        names = [n for n, use in zip(self.operands, wanted, strict=True) if use]
+        values = self.named(*args)
+        names = [n for n, want in zip(self.operands, wanted, strict=True) if want]
         arrays = self._arrays(values)
         with threads(torch.get_num_threads()):
-            found = self.backward(array_of("grad_out", grad), names, **arrays)
-        is_one = not isinstance(found, tuple)
-        by_name = dict.fromkeys(names, found) if is_one else found._asdict()
-        return [tensor_of(by_name[n], values[n].dtype).contiguous() for n in names]
+            result = self.backward(array_of("grad_out", grad), names, **arrays)
+        if isinstance(result, tuple):
+            gradients = result._asdict()  # type: ignore[attr-defined]
+        else:
+            gradients = dict.fromkeys(names, result)  # there is one name
+        return [tensor_of(gradients[n], values[n].dtype).contiguous() for n in names]
 
     def like_backward(
         self, wanted: Sequence[bool], grad: Tensor, *args: Any
     ) -> list[Tensor]:
         return [
             torch.empty_like(x, memory_format=torch.contiguous_format)
-            for x, use in zip(args, wanted, strict=False)
-            if use
+            for x, want in zip(args, wanted, strict=False)  # the settings come last
+            if want
         ]
 
     def _arrays(self, values: Values) -> Values:
-        operands = {n: array_of(n, values[n], n == self.short) for n in self.operands}
-        return values | operands
+        arrays = {n: array_of(n, values[n], n == self.short) for n in self.operands}
+        return values | arrays
 
     def _dtype(self, values: Values) -> torch.dtype:
         fixed: torch.dtype | None = values.get("dtype", self.dtype)
@@ -203,10 +215,11 @@ class TensorFunction:
     def keep(self, ctx: Any, args: Sequence[Any], needed: Sequence[bool]) -> None:
         """Keep arguments for the backward, without an operand that it does not read."""
         count = len(self.operands)
-        kept, ctx.settings = list(args[:count]), args[count:]
-        if [n for n, use in enumerate(needed[:count]) if use] == [self.linear]:
-            kept[self.linear] = None
-        ctx.save_for_backward(*kept)
+        operands, ctx.settings = list(args[:count]), args[count:]
+        with_gradient = [n for n, need in enumerate(needed[:count]) if need]
+        if with_gradient == [self.linear]:
+            operands[self.linear] = None
+        ctx.save_for_backward(*operands)
 
     def differentiate(
         self,
@@ -224,8 +237,9 @@ class TensorFunction:
         if self.linear >= 0 and operands[self.linear] is None:
             operands[self.linear] = grad
         found = iter(call(wanted, grad, *operands, *ctx.settings))
-        gradients = [next(found) if use else None for use in wanted]
-        return *gradients, *(None for _ in self.settings)
+        gradients = [next(found) if want else None for want in wanted]
+        gradients += [None] * len(self.settings)
+        return tuple(gradients)
 
     # ---- operators ------------------------------------------------------------------
 
@@ -251,7 +265,7 @@ class TensorFunction:
         self._op.register_autograd(self._op_gradients, setup_context=self._op_context)
 
     def _op_run(self, *args: Any) -> Tensor:
-        if is_dual([x for x in args[: len(self.operands)] if x is not None]):
+        if is_dual(self._tensors(args)):
             raise no_forward_mode(self.name)  # the operator is not asked for tangents
         return self.run(*args)
 
@@ -269,8 +283,12 @@ class TensorFunction:
 
     def vmap(self, call: Any, info: Any, in_dims: Any, *args: Any) -> Any:
         """Return the result of a `call` for all items, and where their axis is."""
-        (found,) = self._over_items(info, in_dims, args, lambda *a: [call(*a)])
-        return found, 0
+
+        def call_as_list(*args: Any) -> list[Tensor]:
+            return [call(*args)]
+
+        (result,) = self._over_items(info, in_dims, args, call_as_list)
+        return result, 0
 
     def vmap_backward(
         self, call: Any, info: Any, in_dims: Any, wanted: Any, *args: Any
@@ -291,12 +309,28 @@ class TensorFunction:
 
         The first of its arguments is the gradient then.
         """
-        count, first = len(self.operands) + bool(wanted), self.operands[0]
-        settings = args[count:]
+        count = len(self.operands)
+        if wanted:
+            count += 1
+        tensors, settings = args[:count], args[count:]
+
+        def call_with(tensors: Sequence[Any]) -> Sequence[Tensor]:
+            return call(*tensors, *settings)
+
+        # `leads` counts the axes that an operand lacks, and `over_items` those that it
+        # has, both compared with the first operand
+        first = self.operands[0]
+        axes = {name: -lacking for name, lacking in self.leads.items()}
+        if first in axes:
+            axes[first] = 0
         return over_items(
-            lambda given: call(*given, *settings),
-            *(self.operands, args[:count], in_dims[:count], info.batch_size, wanted),
-            axes={name: -x if name != first else 0 for name, x in self.leads.items()},
+            call_with,
+            self.operands,
+            tensors,
+            in_dims[:count],
+            info.batch_size,
+            wanted,
+            axes=axes,
             least={first: self.leads.get(first, 0)},
             repeated=True,
         )
@@ -350,11 +384,26 @@ class Apply(Reverse):
         return function.vmap(partial(apply, Apply, function), info, in_dims[1:], *args)
 
 
+class WithBackward(Protocol):
+    """Methods that `Gradients` needs: of a `TensorFunction`, or an attention's setting.
+
+    The arguments of a backward are gradients of results, and then those of a forward.
+    """
+
+    name: str
+
+    def run_backward(self, wanted: Sequence[bool], *args: Any) -> Sequence[Tensor]: ...
+
+    def vmap_backward(
+        self, call: Any, info: Any, in_dims: Any, wanted: Sequence[bool], *args: Any
+    ) -> Any: ...
+
+
 class Gradients(Reverse):
     """The backward of a `TensorFunction`, or of attention: it has no derivative."""
 
     @staticmethod
-    def forward(function: Any, wanted: Any, *args: Any) -> _Tensors:
+    def forward(function: WithBackward, wanted: Sequence[bool], *args: Any) -> _Tensors:
         return tuple(function.run_backward(wanted, *args))
 
     @staticmethod
@@ -362,7 +411,7 @@ class Gradients(Reverse):
         ctx.called = inputs[0].name
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, function: Any, *args: Any) -> Any:
+    def vmap(info: Any, in_dims: Any, function: WithBackward, *args: Any) -> Any:
         call = partial(apply, Gradients, function)
         return function.vmap_backward(call, info, in_dims[1:], *args)
 
@@ -373,8 +422,9 @@ def counted(positions: Any, like: Tensor | None = None) -> Tensor:
         return positions
     is_array = type(positions) is np.ndarray and positions.ndim
     if is_array or isinstance(positions, list | tuple):
-        wanted = "an integer or a tensor"
-        raise TypeError(f"positions: got {kind_of(positions)}; expected {wanted}")
+        raise TypeError(
+            f"positions: got {kind_of(positions)}; expected an integer or a tensor"
+        )
     if not isinstance(positions, torch.SymInt):  # a length that a program has to learn
         positions = as_int("positions", positions, 0, POSITION_LIMIT)
     device = like.device if isinstance(like, Tensor) else None
@@ -386,16 +436,16 @@ def own_setting(name: str, value: Any) -> Any:
     if isinstance(value, Tensor):
         raise TypeError(f"{name}: got {NO_TENSOR}")
     if isinstance(value, np.ndarray):
-        return value.copy()[()]
-    return [*value] if isinstance(value, list) else value
+        return value.copy()[()]  # one without axes becomes a scalar
+    return list(value) if isinstance(value, list) else value
 
 
-def check_tensors(**values: object) -> None:
+def check_tensors(arguments: Mapping[str, object]) -> None:
     """Raise for an argument that is not a tensor, or one that has no plain numbers."""
-    for name, value in values.items():
+    for name, value in arguments.items():
         if not isinstance(value, Tensor):
             raise TypeError(f"{name}: got {kind_of(value)}; expected a tensor")
-    check_kinds(values)
+    check_kinds(arguments)
 
 
 def no_forward_mode(name: str) -> NotImplementedError:
@@ -429,6 +479,26 @@ LEAST = {n: AXES[n] - ROWS[n].is_shared for n in AXES if n != "attn_mask"}
 Dims = Sequence[int | None]
 
 
+class Operand(NamedTuple):
+    """An operand of a call under `vmap`."""
+
+    name: str
+    tensor: Tensor | None
+    dim: int | None  # the axis of the items; None: the same for all of them
+    wants_gradient: bool
+
+    def item_dim(self) -> int:
+        """Return how many axes an item has."""
+        assert self.tensor is not None
+        return self.tensor.dim() - (0 if self.dim is None else 1)
+
+    def item_shape(self) -> Sequence[int]:
+        assert self.tensor is not None
+        if self.dim is None:
+            return self.tensor.shape
+        return self.tensor.movedim(self.dim, 0).shape[1:]
+
+
 def over_items(
     call: Callable[[Sequence[Any]], Sequence[Tensor]],
     names: Sequence[str],
@@ -440,7 +510,7 @@ def over_items(
     axes: Mapping[str, int] = AXES,
     least: Mapping[str, int] = LEAST,
     repeated: bool = False,
-) -> _Tensors:
+) -> tuple[Any, ...]:
     """Return results with a leading axis, of one call or of one for each item.
 
     Operands called `names` are the last of `tensors`; those before them have all batch
@@ -451,36 +521,81 @@ def over_items(
     """
     count = len(tensors) - len(names)
     flags = wanted or [False] * len(names)
-    own = [*zip(names, tensors[count:], dims[count:], flags, strict=True)]
-    used = {name for name, _, dim, want in own if want or dim is not None}
-    # axes of an item's operands, and most batch axes of any
-    counts = {n: x.dim() - (dim is not None) for n, x, dim, _ in own if x is not None}
-    rank = max((counts[n] - axes[n] for n in counts if n in axes), default=0)
-    is_odd = any(counts[name] < least.get(name, 0) for name in counts)
-    is_odd |= repeated and rank > counts[names[0]]  # the others broadcast with it
-    if is_odd or "rng" in names or not used <= axes.keys():
-        if not size:
-            raise ValueError("vmap: got no items; expected one or more of this call")
-        items = [call(_item(tensors, dims, index)) for index in range(size)]
-        return tuple(torch.stack(results) for results in zip(*items, strict=True))
-    led = [_moved(tensors[index], dims[index], size) for index in range(count)]
-    for name, tensor, dim, _ in own:
-        if name in used or (repeated and name in axes):
-            tensor = _moved(tensor, dim, size)
+    rows = zip(names, tensors[count:], dims[count:], flags, strict=True)
+    operands = [Operand(*row) for row in rows]
+    batch_rank = _batch_rank(operands, axes)
+    # a gradient for each item needs an operand for each item
+    led = {x.name for x in operands if x.wants_gradient or x.dim is not None}
+    if not (
+        led <= axes.keys()
+        and "rng" not in names
+        and _has_enough_axes(operands, least, batch_rank if repeated else 0)
+    ):
+        return _item_by_item(call, tensors, dims, size)
+    with_axis = [_moved(tensors[n], dims[n], size) for n in range(count)]
+    for operand in operands:
+        tensor = operand.tensor
+        if operand.name in led or (repeated and operand.name in axes):
+            tensor = _moved(tensor, operand.dim, size)
             if tensor is not None:
-                lacking = rank + axes[name] - (tensor.dim() - 1)
-                tensor = tensor[(slice(None), *[None] * lacking)]
-        led.append(tensor)
-    found = call(led)
+                rank = 1 + batch_rank + axes[operand.name]
+                tensor = _with_axes(tensor, rank - tensor.dim())
+        with_axis.append(tensor)
+    results = call(with_axis)
     if not wanted:
-        return tuple(found)
-    shapes = [
-        tensor.shape if dim is None else tensor.movedim(dim, 0).shape[1:]
-        for _, tensor, dim, want in own
-        if want
+        return tuple(results)
+    # an operand's gradient without the axes that were put in
+    shapes = [x.item_shape() for x in operands if x.wants_gradient]
+    pairs = zip(results, shapes, strict=True)
+    return tuple(result.reshape(size, *shape) for result, shape in pairs)
+
+
+def _batch_rank(operands: Sequence[Operand], axes: Mapping[str, int]) -> int:
+    """Return how many batch axes the item of any operand has at most."""
+    ranks = [0]
+    for operand in operands:
+        if operand.tensor is not None and operand.name in axes:
+            ranks.append(operand.item_dim() - axes[operand.name])
+    return max(ranks)
+
+
+def _has_enough_axes(
+    operands: Sequence[Operand], least: Mapping[str, int], least_of_first: int
+) -> bool:
+    """Return False where an axis in front would be taken for another one.
+
+    The first operand, with which the others broadcast, has `least_of_first` axes.
+    """
+    if operands[0].item_dim() < least_of_first:
+        return False
+    return all(
+        operand.item_dim() >= least.get(operand.name, 0)
+        for operand in operands
+        if operand.tensor is not None
+    )
+
+
+def _item_by_item(
+    call: Callable[[Sequence[Any]], Sequence[Any]],
+    tensors: Sequence[Any],
+    dims: Dims,
+    size: int,
+) -> tuple[Any, ...]:
+    """Return the stacked results of a call for each item."""
+    if not size:
+        raise ValueError("vmap: got no items; expected one or more of this call")
+    items = [call(_item(tensors, dims, index)) for index in range(size)]
+    return tuple(
+        None if results[0] is None else torch.stack(results)
+        for results in zip(*items, strict=True)
+    )
+
+
+def _item(tensors: Sequence[Any], dims: Dims, index: int) -> list[Any]:
+    return [
+        tensor if tensor is None or dim is None else tensor.select(dim, index)
+        for tensor, dim in zip(tensors, dims, strict=True)
     ]
-    pairs = zip(found, shapes, strict=True)
-    return tuple(x.reshape(size, *shape) for x, shape in pairs)
 
 
 def _moved(tensor: Tensor | None, dim: int | None, size: int) -> Tensor | None:
@@ -492,8 +607,8 @@ def _moved(tensor: Tensor | None, dim: int | None, size: int) -> Tensor | None:
     return tensor.movedim(dim, 0)
 
 
-def _item(tensors: Sequence[Any], dims: Dims, index: int) -> list[Any]:
-    return [
-        tensor if tensor is None or dim is None else tensor.select(dim, index)
-        for tensor, dim in zip(tensors, dims, strict=True)
-    ]
+def _with_axes(tensor: Tensor, count: int) -> Tensor:
+    """View a tensor with axes of length 1 behind the first one."""
+    for _ in range(count):
+        tensor = tensor.unsqueeze(1)
+    return tensor

@@ -90,6 +90,44 @@ class FireKeywords(RelativeGlobalKeywords[Flag], total=False):
     eps: float
 
 
+class Values(TypedDict, total=False):
+    """Arguments of `attention` that are no tensors, those with a default left out."""
+
+    dropout_p: float
+    is_causal: bool
+    scale: float
+    enable_gqa: bool
+    query_offset: int
+    min_relative_position: int
+    beyond: str
+    softcap: float
+    key_lengths: int
+    window: tuple[int | None, int | None]
+    return_lse: bool
+    return_weights: bool
+    num_threads: int
+
+
+class SchemeValues(TypedDict, total=False):
+    """Arguments of FIRE or of a graph that are no tensors.
+
+    A name of a tensor is there too, as None: the names say which scheme it is.
+    """
+
+    w1: None
+    b1: None
+    w2: None
+    b2: None
+    c: float | None
+    threshold: float | None
+    signed: bool
+    eps: float
+    indptr: None
+    indices: None
+    edge_labels: None
+    edges: Any
+
+
 class GraphKeywords(TypedDict, Generic[Flag], total=False):
     edges: Any
     position_query: Tensor | None

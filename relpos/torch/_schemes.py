@@ -11,8 +11,6 @@ import torch
 from torch import Tensor
 
 import relpos
-from relpos._attention.edges import GRAPH
-from relpos._attention.fire_network import NAMES
 from relpos._attention.functional import check_parts
 from relpos._attention.schemes import (
     MUSIC,
@@ -44,6 +42,7 @@ if TYPE_CHECKING:
         FireKeywords,
         GraphKeywords,
         RelativeGlobalKeywords,
+        SchemeValues,
         ShawKeywords,
         TransformerXLKeywords,
     )
@@ -159,7 +158,7 @@ def relative_global_attention(
     >>> relpos.torch.relative_global_attention(query, key, value, rel_key)[0, :, 0]
     tensor([1., 1., 2.])
     """
-    check_tensors(rel_key=rel_key)
+    check_tensors({"rel_key": rel_key})
     # before the scheme's own is_causal, which is not in conflict with a CausalBias
     if "attn_mask" in keywords:
         keywords = without_causal_bias(query, key, keywords)
@@ -228,10 +227,17 @@ def transformer_xl_attention(
     ... )[0, :, 0]
     tensor([1.5000, 1.0000])
     """
-    check_tensors(query=query, key=key, rel_key=rel_key)
+    check_tensors({"query": query, "key": key, "rel_key": rel_key})
     settings = transformer_xl_settings(query, key, rel_key, keywords)
-    settings |= {"pos_bias_u": pos_bias_u, "pos_bias_v": pos_bias_v}
-    return attention(query, key, value, rel_key=rel_key, **settings)
+    return attention(
+        query,
+        key,
+        value,
+        rel_key=rel_key,
+        pos_bias_u=pos_bias_u,
+        pos_bias_v=pos_bias_v,
+        **settings,
+    )
 
 
 def _on_tensors(settings: Callable[..., Mapping[str, Any]]) -> Callable[..., Any]:
@@ -239,14 +245,12 @@ def _on_tensors(settings: Callable[..., Mapping[str, Any]]) -> Callable[..., Any
 
     @wraps(settings)
     def scheme(
-        query: Any, key: Any, value: Any, *own: Any, **keywords: Any
+        query: Any, key: Any, value: Any, *parameters: Any, **keywords: Any
     ) -> Tensor | AttentionOutput:
-        made = settings(query, key, value, *own, **keywords)
-        tensors: dict[str, Any] = {
-            name: torch.from_numpy(x) if isinstance(x, np.ndarray) else x
-            for name, x in made.items()
-        }
-        return attention(query, key, value, **tensors)
+        arguments: dict[str, Any] = {}
+        for name, x in settings(query, key, value, *parameters, **keywords).items():
+            arguments[name] = torch.from_numpy(x) if isinstance(x, np.ndarray) else x
+        return attention(query, key, value, **arguments)
 
     return shows_keywords((), _KEYWORDS)(scheme)
 
@@ -337,13 +341,28 @@ def fire_attention(
     """
     check_keywords("fire_attention", keywords, _KEYWORDS)
     rng, return_lse = keywords.pop("rng", None), keywords.pop("return_lse", False)
-    given = {"query": query, "key": key, "value": value, **keywords}
-    given |= {"w1": w1, "b1": b1, "w2": w2, "b2": b2}
-    fire: dict[str, Any] = {"signed": signed, "eps": eps}
-    for name, number in (("c", c), ("threshold", threshold)):
-        (given if isinstance(number, Tensor) else fire)[name] = number
-    fire = {name: own_setting(name, x) for name, x in fire.items()}
-    return compute(given, return_lse, rng, dict.fromkeys(NAMES) | fire)
+    arguments = {"query": query, "key": key, "value": value, **keywords}
+    arguments |= {"w1": w1, "b1": b1, "w2": w2, "b2": b2}
+    values: SchemeValues = {
+        "w1": None,
+        "b1": None,
+        "w2": None,
+        "b2": None,
+        "c": None,
+        "threshold": None,
+        "signed": own_setting("signed", signed),
+        "eps": own_setting("eps", eps),
+    }
+    # either may be a tensor, with a gradient, or a number
+    if isinstance(c, Tensor):
+        arguments["c"] = c
+    else:
+        values["c"] = own_setting("c", c)
+    if isinstance(threshold, Tensor):
+        arguments["threshold"] = threshold
+    else:
+        values["threshold"] = own_setting("threshold", threshold)
+    return compute(arguments, return_lse, rng, values)
 
 
 @overload
@@ -426,12 +445,32 @@ def graph_attention(
     ...     x, x, value, edges=edges, labels=labels, rel_value=rel_value)[0, :, 0]
     tensor([ 2.,  0., 13.])
     """
-    given = {**locals()}
-    given["edge_labels"] = given.pop("labels")
-    graph = dict.fromkeys(GRAPH)
+    arguments = {
+        "query": query,
+        "key": key,
+        "value": value,
+        "indptr": indptr,
+        "indices": indices,
+        "rel_key": rel_key,
+        "rel_value": rel_value,
+        "edges": edges,
+        "position_query": position_query,
+        "softcap": softcap,
+        "sinks": sinks,
+        "scale": scale,
+        "num_threads": num_threads,
+        "edge_labels": labels,  # `labels` of attention are those of all pairs
+    }
+    graph: SchemeValues = {
+        "indptr": None,
+        "indices": None,
+        "edge_labels": None,
+        "edges": None,
+    }
     if module_of(edges, "scipy.sparse"):
-        graph["edges"] = given.pop("edges").copy()
-    return compute(given, given.pop("return_lse"), more=graph)
+        # it is no tensor, and the backward reads it again
+        graph["edges"] = arguments.pop("edges").copy()
+    return compute(arguments, return_lse, scheme_values=graph)
 
 
 @twin(relpos.merge_attention, TENSORS)
@@ -476,29 +515,35 @@ def merge_attention(
     """
     parts = {"out_a": out_a, "lse_a": lse_a, "out_b": out_b, "lse_b": lse_b}
     for name, part in parts.items():
-        check_tensors(**{name: part})
+        check_tensors({name: part})
         check_dense(name, part)
         check_float_dtype(name, part.dtype, "a tensor of dtype ")
     check_devices(parts)
     check_parts(parts)
-    dtypes = (part.dtype for part in parts.values())
+    dtypes = [part.dtype for part in parts.values()]
     common = reduce(torch.promote_types, dtypes, torch.float32)
     log_a, log_b = lse_a.to(common), lse_b.to(common)
+    # the result does not depend on what both are divided by, so it has no gradient
     top = torch.maximum(log_a, log_b).detach()
     top = top.masked_fill(top == -torch.inf, 0.0)  # no key in either part
-    share_a, share_b = (
-        torch.exp((log - top).masked_fill((log == torch.inf) & (other < log), 0.0))
-        for log, other in ((log_a, log_b), (log_b, log_a))
-    )
+    share_a, share_b = _share(log_a, log_b, top), _share(log_b, log_a, top)
     total = share_a + share_b
     none = total == 0
     total = total.masked_fill(none, 1.0)  # log has no gradient at 0
     lse = (torch.log(total) + top).masked_fill(none, -torch.inf)
     share_a, share_b = share_a / total, share_b / total
-    read_a, read_b = (
-        part.masked_fill((lse == -torch.inf)[..., None], 0.0)
-        for part, lse in ((out_a, lse_a), (out_b, lse_b))
-    )
+    read_a, read_b = _without_empty(out_a, lse_a), _without_empty(out_b, lse_b)
     out = share_a[..., None] * read_a + share_b[..., None] * read_b
     wide = torch.promote_types(lse_a.dtype, lse_b.dtype)
     return out.to(under_autocast(result_dtype([out_a, out_b]))), lse.to(wide)
+
+
+def _share(log: Tensor, other: Tensor, top: Tensor) -> Tensor:
+    """Return exp(log - top), 1 where `log` alone is infinite and would give nan."""
+    is_all = (log == torch.inf) & (other < log)
+    return torch.exp((log - top).masked_fill(is_all, 0.0))
+
+
+def _without_empty(out: Tensor, lse: Tensor) -> Tensor:
+    """Return a part with zeros where it saw no key: nan there would stay in the sum."""
+    return out.masked_fill((lse == -torch.inf)[..., None], 0.0)

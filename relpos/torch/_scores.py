@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
@@ -26,28 +27,46 @@ if TYPE_CHECKING:
     from typing import Literal, Unpack
 
     from relpos._attention.keywords import Off
-    from relpos.torch._keywords import ScoresKeywords
+    from relpos.torch._keywords import ScoresKeywords, Values
 
 __all__ = ["rel_shift", "scores", "skew"]
+
+
+def _skew_shape(x: Tensor, is_causal: bool) -> Sequence[int]:
+    if is_causal:
+        return x.shape
+    *batch, queries, positions = x.shape
+    return *batch, queries, positions - queries + 1
+
+
+def _skew_backward(grad: Any, names: list[str], x: Any, is_causal: bool) -> Any:
+    return relpos.unskew(grad, is_causal=is_causal)
+
+
+def _rel_shift_shape(x: Tensor) -> Sequence[int]:
+    return x.shape
+
+
+def _rel_shift_backward(grad: Any, names: list[str], x: Any) -> Any:
+    return relpos.unskew(grad, is_causal=True)
+
 
 _SKEW = TensorFunction(
     "skew",
     "Tensor x, bool is_causal",
     relpos.skew,
-    lambda x, is_causal: (
-        x.shape if is_causal else (*x.shape[:-1], x.shape[-1] - x.shape[-2] + 1)
-    ),
-    lambda grad, _, x, is_causal: relpos.unskew(grad, is_causal=is_causal),
-    gradients="x",
+    _skew_shape,
+    _skew_backward,
+    gradients=["x"],
     leads={"x": 2},
 )
 _REL_SHIFT = TensorFunction(
     "rel_shift",
     "Tensor x",
     relpos.rel_shift,
-    lambda x: x.shape,
-    lambda grad, _, x: relpos.unskew(grad, is_causal=True),
-    gradients="x",
+    _rel_shift_shape,
+    _rel_shift_backward,
+    gradients=["x"],
     leads={"x": 2},
 )
 
@@ -163,8 +182,8 @@ def scores(
     tensor([[[1., -inf],
              [0., 1.]]])
     """
-    takes = [name for name in DEFAULTS if name not in OTHERS]
-    check_keywords("scores", keywords, takes)
+    names = [name for name in DEFAULTS if name not in OTHERS]
+    check_keywords("scores", keywords, names)
     rng = keywords.pop("rng", None)  # of dropout: it is checked, and draws nothing
     if not (rng is None or isinstance(rng, torch.Generator)):
         as_seed(rng, query.device)
@@ -172,29 +191,40 @@ def scores(
 
 
 @uncompiled
-def _scores(given: dict[str, Any], terms: bool) -> Tensor | dict[str, Tensor]:
+def _scores(arguments: dict[str, Any], terms: bool) -> Tensor | dict[str, Tensor]:
     """Return what `relpos.scores` does of the tensors of a call."""
-    if given.get("attn_mask") is not None:
-        given = without_causal_bias(given["query"], given["key"], given)
-    tensors, values = by_kind(given)
-    check_tensors(**{shown(name): tensor for name, tensor in tensors.items()})
+    if arguments.get("attn_mask") is not None:
+        arguments = without_causal_bias(arguments["query"], arguments["key"], arguments)
+    tensors, values = by_kind(arguments)
+    check_tensors({shown(name): tensor for name, tensor in tensors.items()})
     for name, tensor in tensors.items():
         if requires_grad(tensor):
             raise ValueError(
                 f"{shown(name)}: requires a gradient, which scores does not have; "
                 f"expected a tensor without ({shown(name)}.detach())"
             )
-    if is_dual([*tensors.values()]):
+    if is_dual(list(tensors.values())):
         raise no_forward_mode("scores")
-    found = _of_arrays(tensors, values | {"terms": terms})
-    if isinstance(found, dict):
-        return {name: tensor_of(term) for name, term in found.items()}
-    return tensor_of(found)
+    result = _of_arrays(tensors, values, terms)
+    if isinstance(result, dict):
+        return {name: tensor_of(term) for name, term in result.items()}
+    return tensor_of(result)
 
 
-@partial(in_tensor_words, tensors_of=lambda tensors, values: tensors)
-def _of_arrays(tensors: dict[str, Tensor], values: dict[str, Any]) -> Any:
-    arrays = {name: array_of(shown(name), x) for name, x in tensors.items()}
-    if labels := tuple(arrays.pop(name) for name in LABELS if name in arrays):
-        arrays["labels"] = labels
-    return relpos.scores(**arrays, **values)
+def _tensors(
+    tensors: dict[str, Tensor], values: Values, terms: bool
+) -> dict[str, Tensor]:
+    """Return the tensors among the arguments of `_of_arrays`."""
+    return tensors
+
+
+@partial(in_tensor_words, tensors_of=_tensors)
+def _of_arrays(tensors: dict[str, Tensor], values: Values, terms: bool) -> Any:
+    arguments: dict[str, Any] = {**values}
+    for name, tensor in tensors.items():
+        arguments[name] = array_of(shown(name), tensor)
+    # `by_kind` has parted labels into one tensor each
+    labels = [arguments.pop(name) for name in LABELS if name in arguments]
+    if labels:
+        arguments["labels"] = tuple(labels)
+    return relpos.scores(**arguments, terms=terms)

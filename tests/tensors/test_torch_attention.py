@@ -159,7 +159,9 @@ def test_masks_of_results_merged():
         x.requires_grad_()
     parts = [
         relpos.torch.attention(
-            *(query, key[:, keys], value[:, keys]),
+            query,
+            key[:, keys],
+            value[:, keys],
             key_ranges=ranges,
             return_lse=True,
         )[:2]

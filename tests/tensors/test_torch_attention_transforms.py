@@ -282,10 +282,10 @@ def test_what_is_no_tensor_of_the_cpu(name):
     tensors["value"] = tensors["key"]
     call = relpos.torch.attention
     with pytest.raises(TypeError, match=f"{name}: got a tensor of layout"):
-        call(**{**tensors, name: torch.ones(2, 4).to_sparse()})
+        call(**tensors | {name: torch.ones(2, 4).to_sparse()})
     if name != "key_lengths":
         with pytest.raises(TypeError, match=f"{name}: got .*; expected a tensor"):
-            call(**{**tensors, name: [[1.0]]})
+            call(**tensors | {name: [[1.0]]})
 
 
 @pytest.mark.parametrize("name", ["scale", "softcap", "is_causal", "dropout_p"])

@@ -133,10 +133,11 @@ def test_positions_matter(name, eager):
     assert all(largest(table) > 1e-4 * top for table in tables)
 
 
-@pytest.mark.parametrize(
-    ("name", "way"),
-    [*((name, "registry") for name in DECODERS), ("inkling", "replaced")],
-)
+WITH_CACHE = [(name, "registry") for name in DECODERS]
+WITH_CACHE.append(("inkling", "replaced"))
+
+
+@pytest.mark.parametrize(("name", "way"), WITH_CACHE)
 def test_with_and_without_cache(name, way):
     """No padding: no mask is made, and attention is causal by itself."""
     case = models.CASES[name]

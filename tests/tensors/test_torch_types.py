@@ -39,8 +39,11 @@ def test_checkers_find_nothing_wrong(checker, tmp_path):
     (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings), "utf-8")
     arguments = {
         "mypy": [
-            *("--config-file", str(ROOT / "pyproject.toml")),
-            *("--cache-dir", str(tmp_path / "cache"), "--strict"),
+            "--config-file",
+            str(ROOT / "pyproject.toml"),
+            "--cache-dir",
+            str(tmp_path / "cache"),
+            "--strict",
             *map(str, files),
         ],
         "pyright": ["--project", str(tmp_path), "--pythonpath", sys.executable],

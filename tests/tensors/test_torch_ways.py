@@ -284,7 +284,8 @@ def test_second_derivatives_are_refused(name, function, x):
 def test_which_results_have_gradients_and_what_the_backward_is_given(x, monkeypatch):
     setting = _engine.Setting(("query", "key", "value"), {"return_weights": True})
     leaf, given = x.clone().requires_grad_(), []
-    out, lse, weights = _attend.attend(setting, [leaf, x, x])
+    results = _attend.attend(setting, [leaf, x, x])
+    out, lse, weights = results.out, results.lse, results.weights
     assert all(each.requires_grad for each in (out, lse, weights))
     backward = _engine.backward
 
@@ -309,13 +310,19 @@ def test_results_are_made_where_they_are_asked_for_or_kept(asked, x, monkeypatch
 
     monkeypatch.setattr(_engine, "forward", noted)
     for given in (x, x.clone().requires_grad_()):
-        setting = _engine.Setting(("query", "key", "value"), {}, lse=asked)
-        out, lse = _attend.attend(setting, [given, x, x])
-        assert torch.equal(out, made[-1][0])
-        assert lse is None if not asked else torch.equal(lse, made[-1][1])
+        setting = _engine.Setting(("query", "key", "value"), {}, with_lse=asked)
+        results = _attend.attend(setting, [given, x, x])
+        assert torch.equal(results.out, made[-1].out)
+        if asked:
+            assert torch.equal(results.lse, made[-1].lse)
+        else:
+            assert results.lse is None
+        assert results.row_max is results.row_sum is results.weights is None
     alone, kept = made
-    assert [each is not None for each in alone] == [True, asked, False, False]
-    assert [each is not None for each in kept] == [True, asked, True, True]
+    there = {name for name, each in alone._asdict().items() if each is not None}
+    assert there == {"out", "lse"} if asked else {"out"}
+    there = {name for name, each in kept._asdict().items() if each is not None}
+    assert there == {"out", "row_max", "row_sum"} | ({"lse"} if asked else set())
     for one, other in zip(alone, kept, strict=True):
         assert one is None or torch.equal(one, other)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
 from torch.nn.functional import pad, softplus
@@ -25,6 +25,7 @@ from relpos.torch._transformers.names import (
 )
 from relpos.torch._transformers.registry import (
     NAME,
+    Terms,
     asks_the_registry,
     attend,
     register,
@@ -35,8 +36,24 @@ from relpos.torch.nn._multihead import deberta_buckets, t5_buckets
 
 Adapter = TypeVar("Adapter", bound="type[Swapped]")
 
-#: Adapters, with the file of transformers, by the name of the class that each replaces.
-_ADAPTERS: dict[str, Any] = {}
+
+class Replacement(NamedTuple):
+    """An adapter, with the module of transformers whose class it replaces."""
+
+    home: str
+    adapter: type[Swapped]
+
+
+class Swap(NamedTuple):
+    """A module of a model that is to be swapped, with its name there."""
+
+    name: str
+    module: torch.nn.Module
+    adapter: type[Swapped]
+
+
+#: By the name of the class that each replaces.
+_ADAPTERS: dict[str, Replacement] = {}
 
 
 def _replaces(*names: str) -> Callable[[Adapter], Adapter]:
@@ -45,7 +62,8 @@ def _replaces(*names: str) -> Callable[[Adapter], Adapter]:
     def note(adapter: Adapter) -> Adapter:
         for name in names:
             family, _, kind = name.partition(".")
-            _ADAPTERS[kind] = f"transformers.models.{family}.modeling_{family}", adapter
+            home = f"transformers.models.{family}.modeling_{family}"
+            _ADAPTERS[kind] = Replacement(home, adapter)
         return adapter
 
     return note
@@ -64,8 +82,8 @@ def __getattr__(name: str) -> Any:
     register()
     members = {"__module__": __name__, "__doc__": adapter.__doc__}
     members |= adapter.of_class(original)
-    made = type(name, (adapter, original), members)
-    return globals().setdefault(name, made)
+    # another thread may have made it meanwhile: there is one class of each name
+    return globals().setdefault(name, type(name, (adapter, original), members))
 
 
 def replace(model: torch.nn.Module) -> list[str]:
@@ -75,29 +93,32 @@ def replace(model: torch.nn.Module) -> list[str]:
             f"model: got a {type(model).__name__}; expected a torch.nn.Module"
         )
     swaps = _swaps(model)
-    made = []  # all, before any module is changed
+    # everything that may raise comes before any module is changed
+    prepared: list[tuple[torch.nn.Module, type, dict[str, Any]]] = []
     for _, module, adapter in swaps:
         check_methods(type(module), adapter)
-        made.append((module, type(module), adapter.prepare(module)))
+        attributes = adapter.prepare(module)  # type: ignore[arg-type]
+        prepared.append((module, type(module), attributes))
     register()
-    asking = {id(module) for _, module, kind in swaps if issubclass(kind, Asking)}
+    asking = {id(swap.module) for swap in swaps if issubclass(swap.adapter, Asking)}
     owners = list(dict.fromkeys(_owners(model, asking)))
-    chosen = [(owner.config, owner.config._attn_implementation) for owner in owners]
+    before = [(owner.config, owner.config._attn_implementation) for owner in owners]
     try:
-        for module, original, kept in made:
+        for module, original, attributes in prepared:
             module.__class__ = _class_of(original)
-            vars(module).update(kept)
+            vars(module).update(attributes)
         for owner in owners:
             _ask_for_relpos(owner)
     except BaseException:
-        for module, original, kept in made:
+        # transformers may refuse an owner when modules are swapped already
+        for module, original, attributes in prepared:
             module.__class__ = original
-            for name in kept:
+            for name in attributes:
                 vars(module).pop(name, None)
-        for config, name in chosen:
+        for config, name in before:
             config._attn_implementation = name
         raise
-    return [name for name, _, adapter in swaps if adapter.attends]
+    return [swap.name for swap in swaps if swap.adapter.attends]
 
 
 def _ask_for_relpos(owner: Any) -> None:
@@ -114,8 +135,8 @@ def _ask_for_relpos(owner: Any) -> None:
         )
 
 
-def _swaps(model: torch.nn.Module) -> list[tuple[str, torch.nn.Module, Any]]:
-    """Return the name of each module to swap, the module, and its adapter."""
+def _swaps(model: torch.nn.Module) -> list[Swap]:
+    """Return the modules to swap, or raise if there is none."""
     swaps = []
     for name, module in model.named_modules():
         kind, adapter = _replaced_by(module)
@@ -132,7 +153,7 @@ def _swaps(model: torch.nn.Module) -> list[tuple[str, torch.nn.Module, Any]]:
                     "expected that of its class, which is what is replaced (delete the "
                     "attribute, replace attention, and wrap forward then)"
                 )
-            swaps.append((name, module, adapter))
+            swaps.append(Swap(name, module, adapter))
     if swaps:
         return swaps
     name = type(model).__name__
@@ -150,10 +171,13 @@ def _swaps(model: torch.nn.Module) -> list[tuple[str, torch.nn.Module, Any]]:
 def _replaced_by(module: torch.nn.Module) -> tuple[type, Any]:
     """Return the class of transformers that a module has, and its adapter or None."""
     kind = type(module)
-    for base in () if isinstance(module, Swapped) else kind.__mro__:
-        home, adapter = _ADAPTERS.get(base.__name__, (None, None))
-        if base.__module__ == home:
-            return base, adapter
+    if isinstance(module, Swapped):
+        return kind, None
+    for base in kind.__mro__:
+        replacement = _ADAPTERS.get(base.__name__)
+        # a class of another file may have the same name
+        if replacement is not None and base.__module__ == replacement.home:
+            return base, replacement.adapter
     return kind, None
 
 
@@ -198,6 +222,7 @@ class Swapped:
     overrides: tuple[str, ...] = ("forward",)
 
     if TYPE_CHECKING:
+        # the parameters and settings of the original
 
         def __getattr__(self, name: str) -> Any: ...
 
@@ -221,9 +246,10 @@ class Swapped:
         Encoders hide nothing, which is_causal may say too.
         """
         check_terms(keywords, mask)
-        check_known(
-            self, keywords, *(() if keywords.get("is_causal") else ("is_causal",))
-        )
+        if keywords.get("is_causal"):
+            check_known(self, keywords)
+        else:
+            check_known(self, keywords, "is_causal")
 
 
 class Asking(Swapped):
@@ -248,7 +274,8 @@ class Caching(Asking):
     @staticmethod
     def of_class(original: Any) -> dict[str, Any]:
         names = inspect.signature(original.forward).parameters.keys()
-        return {"cache_name": (names & {*RENAMED, *RENAMED.values()}).pop()}
+        cache_names = names & {*RENAMED, *RENAMED.values()}
+        return {"cache_name": cache_names.pop()}  # a version has one of them
 
     def check_call(
         self, cache: Any, former: Any, mask: Any, keywords: dict[str, Any]
@@ -294,6 +321,7 @@ class _DisentangledSelfAttention(Swapped):
     def prepare(self) -> dict[str, Any]:
         if not self.relative_attention:
             return {}
+        # without buckets each distance has a row of its own
         farthest = self.max_relative_positions if self.position_buckets > 0 else None
         return {"buckets": deberta_buckets(farthest, self.pos_ebd_size)}
 
@@ -309,48 +337,56 @@ class _DisentangledSelfAttention(Swapped):
         if query_states is None:
             query_states = hidden_states
         count = self.num_attention_heads
-        types = ("c2p" in self.pos_att_type) + ("p2c" in self.pos_att_type)
+        # content to content is always there, the other two as the model has them
+        products = 1
+        for kind in ("c2p", "p2c"):
+            if kind in self.pos_att_type:
+                products += 1
         out, weights = attend(
             split_heads(self.query_proj(query_states), count),
             split_heads(self.key_proj(hidden_states), count),
             split_heads(self.value_proj(hidden_states), count),
             attention_mask.bool(),
             dropout_p=self.dropout.p if self.training else 0.0,
-            scale=((1 + types) * self.attention_head_size) ** -0.5,
+            scale=(products * self.attention_head_size) ** -0.5,
             weighed=output_attentions,
             **self._tables(rel_embeddings),
             **self._rows(relative_pos),
         )
         return join_heads(out), weights
 
-    def _tables(self, rel_embeddings: torch.Tensor | None) -> dict[str, Any]:
+    def _tables(self, rel_embeddings: torch.Tensor | None) -> Terms:
         """Return the embeddings as keys and queries of positions, (H, 2 span, D)."""
         if not self.relative_attention:
             return {}
         rows = self.pos_dropout(rel_embeddings)[: 2 * self.pos_ebd_size]
-        prefix = "" if self.share_att_key else "pos_"
-        return {
-            f"rel_{layer}": split_heads(
-                getattr(self, f"{prefix}{layer}_proj")(rows), self.num_attention_heads
-            )
-            for kind, layer in (("c2p", "key"), ("p2c", "query"))
-            if kind in self.pos_att_type
-        }
+        count = self.num_attention_heads
+        terms: Terms = {}
+        if "c2p" in self.pos_att_type:
+            project = self.key_proj if self.share_att_key else self.pos_key_proj
+            terms["rel_key"] = split_heads(project(rows), count)
+        if "p2c" in self.pos_att_type:
+            project = self.query_proj if self.share_att_key else self.pos_query_proj
+            terms["rel_query"] = split_heads(project(rows), count)
+        return terms
 
-    def _rows(self, relative_pos: torch.Tensor | None) -> dict[str, Any]:
+    def _rows(self, relative_pos: torch.Tensor | None) -> Terms:
         """Return the row of each pair: by bucket, or by `relative_pos` of a caller."""
         if not (self.relative_attention and self.pos_att_type):
             return {}
         if relative_pos is None:
             return {"buckets": self.buckets}
-        span, relative_pos = self.pos_ebd_size, relative_pos.long()
+        span = self.pos_ebd_size
+        relative_pos = relative_pos.long()
         if "p2c" in self.pos_att_type and not relative_pos.equal(-relative_pos.mT):
             raise ValueError(
                 "relative_pos: got [i, j] and [j, i] that are not opposite; expected "
                 "opposite ones, as the model reads the p2c term transposed"
             )
         rows = (relative_pos + span).clamp(0, 2 * span - 1)
-        return {"labels": rows[:, 0] if rows.dim() == 4 else rows}
+        if rows.dim() == 4:  # (B, 1, Lq, Lk), without heads
+            rows = rows[:, 0]
+        return {"labels": rows}
 
 
 @_replaces("t5.T5Attention", "mt5.MT5Attention")
@@ -393,7 +429,7 @@ class _T5Attention(Caching):
             **keywords,
         )
 
-    def position_terms(self, table: torch.Tensor) -> dict[str, Any]:
+    def position_terms(self, table: torch.Tensor) -> Terms:
         """Return the table (num_buckets, H) as arguments of attention, if not empty."""
         if not table.numel():
             return {}
@@ -446,9 +482,11 @@ class _InklingAttention(Caching):
         offset = 0
         if cache is not None:
             layer, queries = self.layer_idx, hidden_states.shape[1]
+            # a cache with a window has dropped the keys before this one
             first_key = cache.get_mask_sizes(queries, layer)[1]
             before = int(cache.get_query_offset(layer))
-            offset, cache = before - int(first_key), _Counted(cache, before)
+            offset = before - int(first_key)
+            cache = _Counted(cache, before)
         original: Any = super()
         return original.forward(
             hidden_states,
@@ -459,7 +497,7 @@ class _InklingAttention(Caching):
             **keywords,
         )
 
-    def position_terms(self, position_query: torch.Tensor) -> dict[str, Any]:
+    def position_terms(self, position_query: torch.Tensor) -> Terms:
         """Return the query (B, H, Lq, d_rel) with the curves by distance."""
         curves = self.rel_logits_proj.proj
         return {
@@ -523,18 +561,18 @@ class _Gemma4AudioAttention(Swapped):
         query = split_heads(self.q_proj(hidden_states).float(), count)
         rows = split_heads(self.relative_k_proj(position_embeddings), count)[0]
         # a query's own key is never out of its window: it is hidden if it is padding
-        own = attention_mask.diagonal(past, dim1=-2, dim2=-1).flatten(-2)
+        own_key = attention_mask.diagonal(past, dim1=-2, dim2=-1).flatten(-2)
         out, weights = attend(
             query * (self.q_scale * softplus(self.per_dim_scale)),
             split_heads(self.k_proj(hidden_states).float(), count) * self.k_scale,
             split_heads(self.v_proj(hidden_states).float(), count),
-            (own == 0)[..., None, : query.shape[-2]],
+            (own_key == 0)[..., None, : query.shape[-2]],
             scale=1.0,
             rel_key=rows.to(query.dtype),
             min_relative_position=-past,
             beyond="zero",
             softcap=self.attention_logits_soft_cap,
-            window=(past - 1, max(future - 1, 0)),
+            window=(past - 1, max(future - 1, 0)),  # both horizons count the query
             weighed=wants_weights(self, {}),
         )
         if weights is not None:
@@ -547,8 +585,10 @@ class _Gemma4AudioAttention(Swapped):
         Their shape is (B, H, blocks, queries of a block, keys that a block sees).
         """
         past, size, keys = self.max_past_horizon, self.chunk_size, self.context_size
-        rest = -weights.shape[-1] % size
-        padded = pad(weights, (past, keys - past - 1, 0, rest))
+        # to whole blocks of queries, and to whole contexts of the first and last block
+        lacking = -weights.shape[-1] % size
+        padded = pad(weights, (past, keys - past - 1, 0, lacking))
+        # (B, H, blocks of queries, queries, blocks of keys, keys of a context)
         blocks = padded.unfold(-1, keys, size).unflatten(2, (-1, size))
         return blocks.diagonal(dim1=2, dim2=4).movedim(-1, 2)
 
@@ -576,7 +616,8 @@ class _Wav2Vec2ConformerSelfAttention(Asking):
                 "relative_position_embeddings: got None; expected those of relative "
                 "positions, (1, 2 * L - 1, hidden_size)"
             )
-        count, rows = self.num_heads, self.linear_pos(relative_position_embeddings)
+        count = self.num_heads
+        rows = self.linear_pos(relative_position_embeddings)
         out, weights = attend(
             split_heads(self.linear_q(hidden_states), count),
             split_heads(self.linear_k(hidden_states), count),
@@ -608,16 +649,19 @@ class _WavLMAttention(Swapped):
         **keywords: Any,
     ) -> Any:
         self.check_keywords(keywords, attention_mask)
+        # the first layer has the table, and hands it on to the others
         table = self.rel_attn_embed.weight if position_bias is None else position_bias
         count = self.num_heads
-        visible = None if attention_mask is None else attention_mask.eq(1)
+        visible = None
+        if attention_mask is not None:
+            visible = attention_mask.eq(1)[:, None, None, :]
         gates = self.gru_rel_pos_linear(split_heads(hidden_states, count))
         a, b = torch.sigmoid(gates.unflatten(-1, (2, 4)).sum(-1)).split(1, dim=-1)
         out, weights = attend(
             split_heads(self.q_proj(hidden_states), count),
             split_heads(self.k_proj(hidden_states), count),
             split_heads(self.v_proj(hidden_states), count),
-            None if visible is None else visible[:, None, None, :],
+            visible,
             dropout_p=self.dropout if self.training else 0.0,
             rel_key=table.T[..., None],
             position_query=a * (b * self.gru_rel_pos_const - 1.0) + 2.0,

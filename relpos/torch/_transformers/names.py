@@ -72,7 +72,9 @@ def arguments_of(function: Callable[..., Any]) -> list[str]:
     names = [
         parameter.name for parameter in parameters if parameter.kind not in several
     ]
-    return list(dict.fromkeys(RENAMED.get(name, name) for name in names))[1:]
+    # a dict keeps the order; a version may have both names of an argument
+    present = dict.fromkeys(RENAMED.get(name, name) for name in names)
+    return list(present)[1:]
 
 
 def check_methods(original: type, adapter: Any) -> None:
@@ -82,17 +84,21 @@ def check_methods(original: type, adapter: Any) -> None:
     the same order; none of its other names may be taken.
     """
     for name in adapter.overrides:
-        wanted = arguments_of(getattr(adapter, name))
+        expected = arguments_of(getattr(adapter, name))
         method = getattr(original, name, None)
-        found = None if method is None else arguments_of(method)
-        if found != wanted:
-            given = "no such method" if found is None else f"({', '.join(found)})"
+        arguments = None if method is None else arguments_of(method)
+        if arguments != expected:
+            got = "no such method"
+            if arguments is not None:
+                got = f"({', '.join(arguments)})"
             raise ValueError(
-                f"model: got {original.__name__}.{name} of {INSTALLED}, {given}; "
-                f"expected ({', '.join(wanted)}), the arguments that relpos knows"
+                f"model: got {original.__name__}.{name} of {INSTALLED}, {got}; "
+                f"expected ({', '.join(expected)}), the arguments that relpos knows"
             )
-    own = {name for kind in adapter.__mro__[:-1] for name in vars(kind)}
-    for name in sorted(own - {*adapter.overrides}):
+    added: set[str] = set()
+    for kind in adapter.__mro__[:-1]:  # without object
+        added |= vars(kind).keys()
+    for name in sorted(added - {*adapter.overrides}):
         if hasattr(original, name) and not name.startswith("__"):
             raise ValueError(
                 f"model: got {original.__name__}.{name} of {INSTALLED}; expected a "

@@ -6,7 +6,7 @@ import functools
 import inspect
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
@@ -16,6 +16,19 @@ from transformers.utils.output_capturing import _active_collector
 from relpos._warn import warn
 from relpos.torch import attention
 from relpos.torch._transformers.names import INSTALLED, WITHOUT_EFFECT, check_terms
+
+if TYPE_CHECKING:
+    from relpos.torch.nn import _multihead
+
+    class Terms(_multihead.Terms, total=False):
+        """Keywords of `attention` that a module of a model makes of its position."""
+
+        attn_mask: torch.Tensor
+        key_ranges: torch.Tensor
+        labels: torch.Tensor
+        position_query: torch.Tensor
+        beyond: str
+
 
 #: The name in both registries.
 NAME = "relpos"
@@ -71,11 +84,13 @@ def attention_function(
             f"whose original in {INSTALLED} hands on no arguments"
         )
     queries, keys = query.shape[2], key.shape[2]
-    hides = attention_mask is None and queries > 1
-    if hides and is_causal is None:
-        is_causal = _is_causal(module, queries, keys)
-    hides = hides and bool(is_causal)
-    if hides and query_offset is None:
+    # one query is the last one, and sees all keys
+    hides_future = False
+    if attention_mask is None and queries > 1:
+        if is_causal is None:
+            is_causal = _is_causal(module, queries, keys)
+        hides_future = bool(is_causal)
+    if hides_future and query_offset is None:
         query_offset = 0  # the mask that is not there counts from the first key
     settings: dict[str, Any] = {"attn_mask": attention_mask}
     if terms is not None:
@@ -84,9 +99,9 @@ def attention_function(
         settings.update(_with_bias(position_bias, attention_mask, queries, keys))
     config: Any = getattr(module, "config", None)
     # the masks of `visible_pairs` have the window, if the model asks for it
-    applied = attention_mask is None and type(config) not in _LEAVES_OUT
-    if applied and sliding_window is not None and sliding_window < keys:
-        if not hides:
+    no_window_yet = attention_mask is None and type(config) not in _LEAVES_OUT
+    if no_window_yet and sliding_window is not None and sliding_window < keys:
+        if not hides_future:
             raise ValueError(
                 f"sliding_window: got {sliding_window} for attention that is not "
                 "causal, and no attention_mask; expected the mask that the model makes "
@@ -98,7 +113,7 @@ def attention_function(
         key,
         value,
         dropout_p=dropout,
-        is_causal=hides,
+        is_causal=hides_future,
         scale=scaling,
         enable_gqa=query.shape[1] != key.shape[1],
         query_offset=query_offset,
@@ -119,6 +134,7 @@ def attend(
     weighed: bool = False,
     **settings: Any,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Return out of `attention`, and its weights if asked for, else None."""
     result: Any = attention(
         query, key, value, attn_mask, return_weights=weighed, **settings
     )
@@ -131,16 +147,20 @@ def wants_weights(module: torch.nn.Module, keywords: dict[str, Any]) -> bool:
     The keyword reaches a module only if all modules around it hand it on. If not, the
     hook by which transformers collects weights says whether it does so in this call.
     """
-    asked = keywords.get("output_attentions")
-    if asked is None:
-        asked = getattr(getattr(module, "config", None), "output_attentions", False)
+    flag = keywords.get("output_attentions")
+    if flag is None:
+        flag = getattr(getattr(module, "config", None), "output_attentions", False)
+    if flag:
+        return True
     collected = _active_collector.get() if module._forward_hooks else None
-    return bool(asked) or any(name.endswith("attentions") for name in collected or ())
+    if collected is None:
+        return False
+    return any(name.endswith("attentions") for name in collected)
 
 
 def _with_bias(
     bias: torch.Tensor, mask: torch.Tensor | None, queries: int, keys: int
-) -> dict[str, Any]:
+) -> Terms:
     """Return a dense bias and a mask as arguments of `attention`.
 
     Where the keys of every query lie in one run, the mask becomes `key_ranges`, and the
@@ -148,8 +168,9 @@ def _with_bias(
     """
     if mask is None:
         return {"attn_mask": bias}
+    # the last axes backwards; a mask may have one axis
     pairs = zip(mask.shape[:-3:-1], (keys, queries), strict=False)
-    if any(got not in (1, wanted) for got, wanted in pairs):
+    if any(size not in (1, expected) for size, expected in pairs):
         raise ValueError(
             f"attention_mask: got shape {tuple(mask.shape)}; expected "
             f"(.., {queries}, {keys})"
@@ -171,12 +192,17 @@ def _key_ranges(mask: torch.Tensor, keys: int) -> torch.Tensor | None:
     if mask.ndim != 4 or mask.shape[1] != 1 or mask.shape[3] != keys:
         return None
     queries = mask.shape[2]
-    rows = mask[:, 0, : 1 if mask.stride(2) == 0 else queries].to(torch.uint8)
+    rows = mask[:, 0]
+    if mask.stride(2) == 0:  # one row, expanded to all queries
+        rows = rows[:, :1]
+    rows = rows.to(torch.uint8)
     begin = rows.argmax(-1)
     end = keys - rows.flip(-1).argmax(-1)
     count = rows.sum(-1, dtype=torch.int64)
-    if not bool(((end - begin == count) | (count == 0)).all()):
+    has_no_gap = (end - begin == count) | (count == 0)
+    if not bool(has_no_gap.all()):
         return None
+    # of a row without keys argmax gives 0, from both ends
     end = torch.where(count == 0, begin, end)
     return torch.stack([begin, end], dim=-1).expand(-1, queries, -1)
 
@@ -196,12 +222,15 @@ _LEAVES_OUT: dict[type, bool] = {}
 def _look_for_causal(model: PreTrainedModel) -> None:
     """Decide for a model by the modules in it that ask for attention."""
     models = [part for part in model.modules() if isinstance(part, PreTrainedModel)]
-    wanted = {True, False} if all(part._supports_sdpa for part in models) else {True}
-    said = {getattr(module, "is_causal", None) for module in _asking_modules(model)}
+    flags = {getattr(module, "is_causal", None) for module in _asking_modules(model)}
+    if all(part._supports_sdpa for part in models):
+        all_know = flags <= {True, False}
+    else:
+        all_know = flags <= {True}
     cuts = any(getattr(part.config, "num_kv_shared_layers", 0) for part in models)
     kind = type(model.config)
     # other models of that class keep their masks, if one has to
-    _LEAVES_OUT[kind] = _LEAVES_OUT.get(kind, True) and said <= wanted and not cuts
+    _LEAVES_OUT[kind] = _LEAVES_OUT.get(kind, True) and all_know and not cuts
 
 
 def visible_pairs(
@@ -226,16 +255,16 @@ def _is_causal(module: torch.nn.Module, queries: int, keys: int) -> bool:
     config: Any = getattr(module, "config", None)
     if _LEAVES_OUT.get(type(config)) is False:
         return False
-    said = getattr(module, "is_causal", None)
-    if said is None:
-        said = getattr(config, "is_decoder", False)
-        if said and queries not in (1, keys):
+    is_causal = getattr(module, "is_causal", None)
+    if is_causal is None:
+        is_causal = getattr(config, "is_decoder", False)
+        if is_causal and queries not in (1, keys):
             raise ValueError(
                 f"attention_mask: got None with {queries} queries and {keys} keys for "
                 f"a {type(module).__name__} without is_causal; expected a mask, as "
                 "nothing says whether its decoder attends to itself or to an encoder"
             )
-    return bool(said)
+    return bool(is_causal)
 
 
 # ---- attention that never asks the registry ------------------------------------------
@@ -260,7 +289,8 @@ def _looking(method: Any) -> Any:
     @functools.wraps(method)
     def looks(self: Any, *args: Any, **keywords: Any) -> Any:
         result = method(self, *args, **keywords)
-        chosen = NAME in (*args, *keywords.values())  # of set_attn_implementation
+        # post_init takes no arguments: a name is chosen by the other method alone
+        chosen = NAME in (*args, *keywords.values())
         warned = False
         for model in self.modules():
             if not isinstance(model, PreTrainedModel):
@@ -271,11 +301,11 @@ def _looking(method: Any) -> Any:
                 _look_for_causal(model)
             elif chosen:
                 warned |= _warn_of_eager(model)
-        left = self.config._attn_implementation
-        if chosen and left != NAME and not warned and asks_the_registry(self):
+        current = self.config._attn_implementation
+        if chosen and current != NAME and not warned and asks_the_registry(self):
             warn(
                 f"{type(self).__name__}: transformers does not change its "
-                f"attn_implementation, so that the model stays {left}"
+                f"attn_implementation, so that the model stays {current}"
             )
         return result
 
@@ -285,12 +315,12 @@ def _looking(method: Any) -> Any:
 
 def _warn_of_eager(model: Any) -> bool:
     """Warn of modules of a model that never ask the registry, if there are any."""
-    found = {type(module) for module in _eager_modules(model)}
-    said = {getattr(module, "is_causal", None) for module in _asking_modules(model)}
+    kinds = {type(module) for module in _eager_modules(model)}
+    flags = {getattr(module, "is_causal", None) for module in _asking_modules(model)}
     # encoders by "sdpa", whose masks of bool do not reach a pooling head of torch
-    if model._supports_sdpa and said == {False}:
-        found = {kind for kind in found if not kind.__module__.startswith("torch.")}
-    classes = sorted(kind.__name__ for kind in found)
+    if model._supports_sdpa and flags == {False}:
+        kinds = {kind for kind in kinds if not kind.__module__.startswith("torch.")}
+    classes = sorted(kind.__name__ for kind in kinds)
     if classes:
         warn(
             f"{type(model).__name__}: {', '.join(classes)} never asks for an "
@@ -325,6 +355,7 @@ def _eager_modules(model: Any) -> Iterator[torch.nn.Module]:
         if isinstance(module, PreTrainedModel):
             continue
         parts = sum("Attention" in type(part).__name__ for part in module.modules())
+        # the outer one of two hands on to the inner one
         is_leaf = "Attention" in type(module).__name__ and parts == 1
         if is_leaf and not _asks(module.__class__):
             yield module

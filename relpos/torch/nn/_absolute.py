@@ -54,7 +54,9 @@ class LearnedAPE(Layer):
         device: Any = None,
         dtype: Any = None,
     ) -> None:
-        _, options = self._set_up(locals())
+        _, options = self._set_up(
+            device, dtype, max_seq_len=max_seq_len, embed_size=embed_size
+        )
         self.embedding = nn.Embedding(max_seq_len, embed_size, **options)
 
     @twin(relpos.nn.LearnedAPE.__call__, titles=("Raises",))
@@ -71,7 +73,7 @@ class LearnedAPE(Layer):
         Tensor, (seq, embed_size)
             The first rows of the weight.
         """
-        check_tensors(x=x)
+        check_tensors({"x": x})
         if x.dim() < 2:
             raise ValueError(
                 f"x: got shape {(*x.shape,)}; expected (batch, seq[, ...])"
@@ -172,13 +174,22 @@ class DynamicPositionBias(Layer):
         device: Any = None,
         dtype: Any = None,
     ) -> None:
-        given, options = self._set_up(locals())
-        self.log_distance: bool = given.log_distance
-        hidden = [
-            nn.Sequential(nn.Linear(dim if layer else 1, dim, **options), nn.SiLU())
-            for layer in range(depth)
-        ]
-        self.mlp = nn.ModuleList([*hidden, nn.Linear(dim, heads, **options)])
+        settings, options = self._set_up(
+            device,
+            dtype,
+            dim=dim,
+            heads=heads,
+            depth=depth,
+            log_distance=log_distance,
+        )
+        self.log_distance: bool = settings.log_distance
+        self.mlp = nn.ModuleList()
+        width = 1  # of a distance
+        for _ in range(depth):
+            layer = nn.Linear(width, dim, **options)
+            self.mlp.append(nn.Sequential(layer, nn.SiLU()))
+            width = dim
+        self.mlp.append(nn.Linear(width, heads, **options))
 
     def forward(self, length: int) -> Tensor:
         """Return the bias of every relative position.
@@ -205,7 +216,7 @@ class DynamicPositionBias(Layer):
             for layer in self.mlp:
                 if weight.dtype == wide:
                     x = layer(x)
-                else:
+                else:  # the module's own parameters stay as they are
                     parameters = {n: p.to(wide) for n, p in layer.named_parameters()}
                     x = torch.func.functional_call(layer, parameters, (x,))
         return x.T.to(under_autocast(weight.dtype))
@@ -263,9 +274,12 @@ class ConvPositionEmbedding(Layer):
         device: Any = None,
         dtype: Any = None,
     ) -> None:
-        given, options = self._set_up(locals())
-        self.groups: int = given.groups
-        shape = given.embed_dim, given.embed_dim // self.groups, given.kernel_size
+        settings, options = self._set_up(
+            device, dtype, embed_dim=embed_dim, kernel_size=kernel_size, groups=groups
+        )
+        self.groups: int = settings.groups
+        width = settings.embed_dim // self.groups  # channels that a kernel reads
+        shape = settings.embed_dim, width, settings.kernel_size
         self.conv = _Convolution(shape, **options)
 
     @twin(relpos.nn.ConvPositionEmbedding.__call__, titles=("Raises",))
@@ -292,9 +306,12 @@ class ConvPositionEmbedding(Layer):
         weight = conv.weight_v * (conv.weight_g / _lengths(conv.weight_v))
         taps = weight.shape[-1]
         length = x.shape[1]
-        after = taps - 1 - taps // 2 + (not length)  # conv1d refuses no tokens
-        around = nn.functional.pad(x.mT, (taps // 2, after))
-        y = nn.functional.conv1d(around, weight, conv.bias, groups=self.groups)
+        before = taps // 2
+        after = taps - 1 - before
+        if length == 0:
+            after += 1  # conv1d refuses an input without a result
+        with_padding = nn.functional.pad(x.mT, (before, after))
+        y = nn.functional.conv1d(with_padding, weight, conv.bias, groups=self.groups)
         return nn.functional.gelu(y.mT[:, :length])
 
     def _load_from_state_dict(

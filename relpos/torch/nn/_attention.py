@@ -84,14 +84,26 @@ class ShawAttention(AttentionLayer):
         device: Any = None,
         dtype: Any = None,
     ) -> None:
-        given, options = self._set_up(locals())
-        self.embed_dim, self.num_heads = given.embed_dim, given.num_heads
-        self.dropout: float = given.dropout
+        settings, options = self._set_up(
+            device,
+            dtype,
+            embed_dim=embed_dim,
+            num_heads=num_heads,
+            max_relative_position=max_relative_position,
+            dropout=dropout,
+            per_head=per_head,
+            use_keys=use_keys,
+            use_values=use_values,
+        )
+        self.embed_dim, self.num_heads = settings.embed_dim, settings.num_heads
+        self.dropout: float = settings.dropout
         self.q_proj, self.k_proj, self.v_proj, self.out_proj = (
             nn.Linear(embed_dim, embed_dim, **options) for _ in range(4)
         )
-        rows = 2 * given.max_relative_position + 1
-        shape = ((num_heads,) if per_head else ()) + (rows, embed_dim // num_heads)
+        rows = 2 * settings.max_relative_position + 1
+        shape: tuple[int, ...] = (rows, embed_dim // num_heads)
+        if per_head:
+            shape = (num_heads, *shape)
         self.rel_key = _Table(shape, **options) if use_keys else None
         self.rel_value = _Table(shape, **options) if use_values else None
 
@@ -124,9 +136,11 @@ class ShawAttention(AttentionLayer):
         if key is None and value is not None:
             raise ValueError("key: got None with a value; expected both, or neither")
         check_shape("query", query, ("batch", "Lq", self.embed_dim))
-        key = query if key is None else key
+        if key is None:
+            key = query
         check_shape("key", key, (query.shape[0], "Lk", self.embed_dim))
-        value = key if value is None else value
+        if value is None:
+            value = key
         check_shape("value", value, tuple(key.shape))
         out: Any = relpos.torch.shaw_attention(
             *self._project(query, key, value),
@@ -172,9 +186,16 @@ class RelativeGlobalAttention(AttentionLayer):
         device: Any = None,
         dtype: Any = None,
     ) -> None:
-        given, options = self._set_up(locals())
-        self.d_model, self.num_heads = given.d_model, given.num_heads
-        self.max_len: int = given.max_len
+        settings, options = self._set_up(
+            device,
+            dtype,
+            d_model=d_model,
+            num_heads=num_heads,
+            max_len=max_len,
+            dropout=dropout,
+        )
+        self.d_model, self.num_heads = settings.d_model, settings.num_heads
+        self.max_len: int = settings.max_len
         self.query, self.key, self.value = (
             nn.Linear(d_model, d_model, **options) for _ in range(3)
         )
@@ -206,24 +227,31 @@ class RelativeGlobalAttention(AttentionLayer):
         self, destination: dict[str, Any], prefix: str, keep_vars: bool
     ) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
+        # the original has the mask as a buffer
         ones = self.Er.new_ones(self.max_len, self.max_len)
         destination[prefix + "mask"] = ones.tril()[None, None]
 
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, *args: Any
     ) -> None:
+        # a state without the mask, or with a number in its place, is taken as well
         mask = torch.as_tensor(state_dict.pop(prefix + "mask", 0))
+        if mask.dim():
+            self._check_mask(mask, prefix, error_messages=args[-1])
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+    def _check_mask(self, mask: Tensor, prefix: str, error_messages: list[str]) -> None:
+        """Check the mask of a state, which is not kept."""
         lower = torch.ones(self.max_len, self.max_len).tril()[None, None]
-        if mask.dim() and mask.shape != lower.shape:  # that of another max_len
-            args[-1].append(
+        if mask.shape != lower.shape:  # that of another max_len
+            error_messages.append(
                 f"size mismatch for {prefix}mask: got shape {(*mask.shape,)}; the "
                 f"layer has {(*lower.shape,)}."
             )
-        elif mask.dim() and not mask.is_meta and (mask.cpu().to(lower) != lower).any():
+        elif not mask.is_meta and (mask.cpu().to(lower) != lower).any():
             raise ValueError(
                 f"{prefix}mask: the values differ from those the layer computes."
             )
-        super()._load_from_state_dict(state_dict, prefix, *args)
 
 
 @layer_twin(relpos.nn.RelPartialLearnableMultiHeadAttn)
@@ -284,10 +312,23 @@ class RelPartialLearnableMultiHeadAttn(Layer):
         device: Any = None,
         dtype: Any = None,
     ) -> None:
-        given, options = self._set_up(settings_of(locals()))
-        self.n_head, self.d_head = given.n_head, given.d_head
-        self.d_model, self.dropatt = given.d_model, given.dropatt
-        self.pre_lnorm, self.owns_biases = given.pre_lnorm, given.owns_biases
+        arguments = settings_of(
+            {
+                "n_head": n_head,
+                "d_model": d_model,
+                "d_head": d_head,
+                "dropout": dropout,
+                "dropatt": dropatt,
+                "pre_lnorm": pre_lnorm,
+                "r_r_bias": r_r_bias,
+                "r_w_bias": r_w_bias,
+                "layer_norm_epsilon": layer_norm_epsilon,
+            }
+        )
+        settings, options = self._set_up(device, dtype, **arguments)
+        self.n_head, self.d_head = settings.n_head, settings.d_head
+        self.d_model, self.dropatt = settings.d_model, settings.dropatt
+        self.pre_lnorm, self.owns_biases = settings.pre_lnorm, settings.owns_biases
         inner = self.n_head * self.d_head
         self.qkv_net = nn.Linear(d_model, 3 * inner, bias=False, **options)
         self.r_net = nn.Linear(d_model, inner, bias=False, **options)
@@ -330,21 +371,22 @@ class RelPartialLearnableMultiHeadAttn(Layer):
         check_shape("w", w, ("Lq", "B", self.d_model))
         check_shape("r_w_bias", u, (self.n_head, self.d_head))
         check_shape("r_r_bias", v, (self.n_head, self.d_head))
-        both = w
+        tokens = w
         if mems is not None:
             check_shape("mems", mems, ("M", w.shape[1], self.d_model))
-            both = torch.cat([mems, w])
-        length, total = len(w), len(both)
-        check_tensors(r=r)
+            tokens = torch.cat([mems, w])
+        length, total = len(w), len(tokens)
+        check_tensors({"r": r})
         rows = r[:, 0] if r.dim() == 3 and r.shape[1] == 1 else r
         check_shape("r", rows, ("R", self.d_model))
-        seen = visible_pairs(mask, length, total, w.device)
-        if seen is not None:
-            mask = ~seen[..., None]
+        visible = visible_pairs(mask, length, total, w.device)
+        if visible is not None:
+            mask = ~visible[..., None]  # here True = hidden
         hidden = _read_hidden(mask, length, total, w.shape[1])
         causal = _is_causal(hidden, length, total, len(rows))
-        packed = self.qkv_net(self.layer_norm(both) if self.pre_lnorm else both)
-        query, key, value = packed.chunk(3, dim=-1)
+        if self.pre_lnorm:
+            tokens = self.layer_norm(tokens)
+        query, key, value = self.qkv_net(tokens).chunk(3, dim=-1)
         out: Any = relpos.torch.transformer_xl_attention(
             self._split(query[total - length :]),
             self._split(key),
@@ -369,10 +411,10 @@ def _read_hidden(mask: Any, length: int, total: int, batch: int) -> Tensor | Non
     """Return what is hidden, (B or 1, 1, Lq or 1, Lk)."""
     if mask is None:
         return None
-    check_tensors(attn_mask=mask)
+    check_tensors({"attn_mask": mask})
     check_mask_shape((*mask.shape,), length, total, batch)
     hidden = as_zero_one("attn_mask", mask)
-    if hidden.dim() == 2:
+    if hidden.dim() == 2:  # (Lk, B), the same for all queries
         hidden = hidden[None]
     return hidden.permute(2, 0, 1)[:, None]
 
@@ -418,8 +460,8 @@ def update_memory(memory: Tensor | None, hidden: Tensor, mem_len: int) -> Tensor
     keep = as_int("mem_len", mem_len, 0)
     before = hidden[:0] if memory is None else memory
     check_shape("memory", before, ("M", *hidden.shape[1:]))
-    both = torch.cat([before, hidden]).detach()
-    return both[max(len(both) - keep, 0) :].clone()
+    positions = torch.cat([before, hidden]).detach()
+    return positions[max(len(positions) - keep, 0) :].clone()
 
 
 @layer_twin(relpos.nn.ConformerRelPositionAttention)
@@ -455,9 +497,11 @@ class ConformerRelPositionAttention(AttentionLayer):
         device: Any = None,
         dtype: Any = None,
     ) -> None:
-        given, options = self._set_up(locals())
-        self.d_model, self.num_heads = given.d_model, given.num_heads
-        self.dropout: float = given.dropout
+        settings, options = self._set_up(
+            device, dtype, d_model=d_model, num_heads=num_heads, dropout=dropout
+        )
+        self.d_model, self.num_heads = settings.d_model, settings.num_heads
+        self.dropout: float = settings.dropout
         self.linear_q, self.linear_k, self.linear_v, self.linear_out = (
             nn.Linear(d_model, d_model, **options) for _ in range(4)
         )
@@ -501,19 +545,21 @@ class ConformerRelPositionAttention(AttentionLayer):
         check_shape("value", value, tuple(key.shape))
         if cache is not None:
             check_shape("cache", cache, (query.shape[0], "M", self.d_model))
-            key, value = (torch.cat([cache, x], 1) for x in (key, value))
-        lengths = query.shape[1], key.shape[1]
-        check_queries(*lengths)
-        seen = visible_pairs(mask, *lengths, query.device)
-        if seen is not None:
-            mask = seen.expand(query.shape[0], *lengths)
+            key = torch.cat([cache, key], 1)
+            value = torch.cat([cache, value], 1)
+        batch, length, _ = query.shape
+        total = key.shape[1]
+        check_queries(length, total)
+        visible = visible_pairs(mask, length, total, query.device)
+        if visible is not None:
+            mask = visible.expand(batch, length, total)
         if mask is not None:
-            check_tensors(mask=mask)
-            check_pairs(tuple(mask.shape), query.shape[0], *lengths)
+            check_tensors({"mask": mask})
+            check_pairs(tuple(mask.shape), batch, length, total)
             mask = as_zero_one("mask", mask)[:, None]
         out: Any = relpos.torch.transformer_xl_attention(
             *self._project(query, key, value),
-            split_heads(self._rows(pos_emb, lengths[1]), self.num_heads),
+            split_heads(self._rows(pos_emb, total), self.num_heads),
             self.pos_bias_u,
             self.pos_bias_v,
             attn_mask=mask,
@@ -523,7 +569,7 @@ class ConformerRelPositionAttention(AttentionLayer):
 
     def _rows(self, pos_emb: Tensor, total: int) -> Tensor:
         """Check `pos_emb` and return its rows, projected."""
-        check_tensors(pos_emb=pos_emb)
+        check_tensors({"pos_emb": pos_emb})
         rows = pos_emb[0] if pos_emb.dim() == 3 and len(pos_emb) == 1 else pos_emb
         # no keys need no rows
         check_shape("pos_emb", rows, (max(2 * total - 1, 0), self.d_model))

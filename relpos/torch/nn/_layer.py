@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, ClassVar, NoReturn, TypeVar
+from typing import Any, ClassVar, NoReturn, TypedDict, TypeVar
 
 import numpy as np
 import torch
@@ -22,13 +22,25 @@ as_int = in_tensor_words(as_int_of_arrays)
 Module = TypeVar("Module", bound=type[torch.nn.Module])
 
 
+class Options(TypedDict):
+    """Keywords with which torch makes the parameters of a module."""
+
+    device: Any
+    dtype: Any
+
+
 class Layer(torch.nn.Module):
     """Base of the modules, which take a state of arrays from `relpos.nn`, too."""
 
-    def _set_up(self, given: dict[str, Any]) -> tuple[SimpleNamespace, dict[str, Any]]:
-        """Return the settings of a constructor's arguments, and those of parameters."""
+    def _set_up(
+        self, device: Any, dtype: Any, **arguments: Any
+    ) -> tuple[SimpleNamespace, Options]:
+        """Return the other arguments of a constructor, checked, and the options.
+
+        It has to come before the first assignment of a parameter or of a module.
+        """
         super().__init__()
-        return as_settings(given), {name: given[name] for name in ("device", "dtype")}
+        return as_settings(arguments), {"device": device, "dtype": dtype}
 
     def __prepare_scriptable__(self) -> NoReturn:
         """Refuse `torch.jit.script`, which knows no keyword-only arguments."""
@@ -40,7 +52,7 @@ class Layer(torch.nn.Module):
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, *args: Any
     ) -> None:
-        # children are given what is left in this mapping, so their arrays count here
+        # the children read this same mapping next, so that their arrays are changed too
         for name, value in state_dict.items():
             if name.startswith(prefix) and isinstance(value, np.ndarray):
                 state_dict[name] = torch.tensor(value)
@@ -55,15 +67,16 @@ class AttentionLayer(Layer):
     _projections: ClassVar[tuple[str, ...]] = ("q_proj", "k_proj", "v_proj")
 
     def _project(self, *inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        layers = [getattr(self, name) for name in self._projections]
-        pairs = zip(layers, inputs, strict=True)
-        q, k, v = (split_heads(layer(x), self.num_heads) for layer, x in pairs)
-        return q, k, v
+        query, key, value = (
+            split_heads(getattr(self, name)(x), self.num_heads)
+            for name, x in zip(self._projections, inputs, strict=True)
+        )
+        return query, key, value
 
 
 def check_shape(name: str, tensor: Any, shape: tuple[int | str, ...]) -> None:
     """Raise unless the axes are those of `shape`: an int is fixed and a word free."""
-    check_tensors(**{name: tensor})
+    check_tensors({name: tensor})
     check_axes(name, tensor, shape)
 
 

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache, reduce
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Literal,
+    NamedTuple,
+    TypeAlias,
+    TypedDict,
+)
 
 import numpy as np
 import torch
@@ -31,6 +39,7 @@ from relpos.torch._tensors import check_kinds, check_type, without_modes
 from relpos.torch._tracing import constant_result
 from relpos.torch.nn._layer import (
     Layer,
+    Options,
     as_int,
     check_shape,
     join_heads,
@@ -49,8 +58,56 @@ if TYPE_CHECKING:
         multihead.PositionName | Literal["deberta", "disentangled_attention"]
     )
 
-Options = Mapping[str, Any]  # device and dtype
-Terms = dict[str, Any]  # keywords of an attention function
+    from relpos.torch._causal import CausalTerms
+
+
+class Sizes(TypedDict, total=False):
+    """Arguments that belong to a position, each of some positions only."""
+
+    max_relative_position: int | None
+    max_len: int
+    num_buckets: int
+    max_distance: int
+    bidirectional: bool
+    base: float
+    width: int
+
+
+class Terms(TypedDict, total=False):
+    """Keywords of an attention function that a position computes."""
+
+    rel_key: Tensor
+    rel_query: Tensor
+    rel_value: Tensor
+    rel_bias: Tensor
+    pos_bias_u: Tensor
+    pos_bias_v: Tensor
+    buckets: Tensor
+    min_relative_position: int
+    scale: float
+    # of FIRE's network
+    w1: Tensor
+    b1: Tensor
+    w2: Tensor
+    b2: Tensor
+    c: Tensor
+    threshold: Tensor
+
+
+class Extent(NamedTuple):
+    """Sizes of the scores of a call, (N, heads, L, S)."""
+
+    batch: int
+    heads: int
+    length: int
+    total: int
+
+
+class Hiding(NamedTuple):
+    """What a call hides: by keywords of attention, and by a mask to be read."""
+
+    terms: CausalTerms
+    mask: Tensor | None
 
 
 class RelativeMultiheadAttention(Layer, nn.MultiheadAttention):
@@ -188,10 +245,10 @@ class RelativeMultiheadAttention(Layer, nn.MultiheadAttention):
     ) -> None:
         nn.Module.__init__(self)  # PyTorch's own __init__ would draw other weights
         added = {"add_bias_kv": add_bias_kv, "add_zero_attn": add_zero_attn}
-        for name, given in added.items():
-            if given:
+        for name, flag in added.items():
+            if flag:
                 raise ValueError(
-                    f"{name}: got {given!r}; expected False, as a row that is added to "
+                    f"{name}: got {flag!r}; expected False, as a row that is added to "
                     "the keys has no position"
                 )
         position = same_name(position, SCHEMES)
@@ -203,26 +260,40 @@ class RelativeMultiheadAttention(Layer, nn.MultiheadAttention):
         self.dropout = as_probability("dropout", dropout)
         self.batch_first = as_flag("batch_first", batch_first)
         self.is_causal = as_causal(is_causal)
-        options: dict[str, Any] = {"device": device, "dtype": dtype}
+        options: Options = {"device": device, "dtype": dtype}
         self._make_projections(as_flag("bias", bias), options)
         self.position = position
-        self.sizes = sizes_of(position, locals())
+        self.sizes = sizes_of(
+            position,
+            {
+                "max_relative_position": max_relative_position,
+                "max_len": max_len,
+                "num_buckets": num_buckets,
+                "max_distance": max_distance,
+                "bidirectional": bidirectional,
+                "base": base,
+                "width": width,
+            },
+        )
         SCHEMES[position].start(self, options)
 
-    def _make_projections(self, bias: bool, options: dict[str, Any]) -> None:
+    def _make_projections(self, bias: bool, options: Options) -> None:
         """Make what PyTorch's module has, by its names and with its initial values."""
         width = self.embed_dim
         packed = self.kdim == self.vdim == width
-        shapes = {
-            "in_proj_weight": (3 * width, width) if packed else None,
-            "q_proj_weight": None if packed else (width, width),
-            "k_proj_weight": None if packed else (width, self.kdim),
-            "v_proj_weight": None if packed else (width, self.vdim),
-        }
-        for name, shape in shapes.items():
-            weight = (
-                None if shape is None else nn.Parameter(torch.empty(shape, **options))
-            )
+        if packed:
+            shapes = {"in_proj_weight": (3 * width, width)}
+        else:
+            shapes = {
+                "q_proj_weight": (width, width),
+                "k_proj_weight": (width, self.kdim),
+                "v_proj_weight": (width, self.vdim),
+            }
+        # as in PyTorch's module, all four are there, those without a shape as None
+        for part in ("in", "q", "k", "v"):
+            name, weight = f"{part}_proj_weight", None
+            if name in shapes:
+                weight = nn.Parameter(torch.empty(shapes[name], **options))
             self.register_parameter(name, weight)
         self._draw_projections()
         start = nn.Parameter(torch.zeros(3 * width, **options)) if bias else None
@@ -253,8 +324,8 @@ class RelativeMultiheadAttention(Layer, nn.MultiheadAttention):
             Width, heads, `is_causal`, position and sizes.
         """
         shown = {"is_causal": self.is_causal, "position": self.position, **self.sizes}
-        rest = "".join(f", {name}={value!r}" for name, value in shown.items())
-        return f"{self.embed_dim}, {self.num_heads}{rest}"
+        keywords = [f"{name}={value!r}" for name, value in shown.items()]
+        return ", ".join([str(self.embed_dim), str(self.num_heads), *keywords])
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take what was pickled, without PyTorch's: it would allow the fused path."""
@@ -322,32 +393,46 @@ class RelativeMultiheadAttention(Layer, nn.MultiheadAttention):
         no_mask = key_padding_mask is None
         if self.batch_first and no_mask and is_one_nested(query, key, value):
             x, padding = padded(query)
-            rest = need_weights, attn_mask, average_attn_weights, is_causal
             out, weights = self.forward(
-                *(x, x, x, padding, *rest), query_offset=query_offset
+                x,
+                x,
+                x,
+                key_padding_mask=padding,
+                need_weights=need_weights,
+                attn_mask=attn_mask,
+                average_attn_weights=average_attn_weights,
+                is_causal=is_causal,
+                query_offset=query_offset,
             )
             return nested(out, padding), weights
-        terms, unbatched = self._project(query, key, value)
         dtype = query.dtype
-        (query, key, value), scheme = terms, SCHEMES[self.position]
+        (query, key, value), unbatched = self._project(query, key, value)
         batch, heads, length, _ = query.shape
-        sizes = batch, heads, length, key.shape[-2]
+        extent = Extent(batch, heads, length, key.shape[-2])
         causal = as_flag("is_causal", is_causal)
-        hides = self._hides(attn_mask, causal, query_offset, sizes, query.device)
-        offset, read = hides["query_offset"], hides.pop("attn_mask")
-        settings = {
-            "attn_mask": _merged(read, key_padding_mask, sizes, dtype),
-            "dropout_p": self.dropout if self.training else 0.0,
-            "return_weights": need_weights,
-            **hides,
-            **scheme.arguments(self, query, key, offset),
-        }
-        rotated = scheme.rotate(self, query, offset), scheme.rotate(self, key), value
-        found: Any = scheme.attend(self, *rotated, **settings)
-        out = self.out_proj(join_heads(found.out if need_weights else found))
-        weights = found.weights if need_weights else None
-        if weights is not None and average_attn_weights:
-            weights = weights.mean(dim=1)
+        hiding = self._hiding(attn_mask, causal, query_offset, extent, query.device)
+        offset = hiding.terms["query_offset"]
+        mask = _merged(hiding.mask, key_padding_mask, extent, dtype)
+        scheme = SCHEMES[self.position]
+        terms = scheme.arguments(self, query, key, offset)
+        result: Any = scheme.attend(
+            self,
+            scheme.rotate(self, query, offset),
+            scheme.rotate(self, key),
+            value,
+            attn_mask=mask,
+            dropout_p=self.dropout if self.training else 0.0,
+            return_weights=need_weights,
+            **hiding.terms,
+            **terms,
+        )
+        # attention returns a tensor, and a named tuple where weights are asked for
+        weights = None
+        if need_weights:
+            result, weights = result.out, result.weights
+            if average_attn_weights:
+                weights = weights.mean(dim=1)
+        out = self.out_proj(join_heads(result))
         if unbatched:
             return out[0], None if weights is None else weights[0]
         return out if self.batch_first else out.transpose(0, 1), weights
@@ -357,19 +442,19 @@ class RelativeMultiheadAttention(Layer, nn.MultiheadAttention):
     ) -> tuple[tuple[Tensor, Tensor, Tensor], bool]:
         """Return (N, H, L, D) of each of the three, and whether there was no N."""
         unbatched = isinstance(query, Tensor) and query.dim() == 2
-        batch = () if unbatched else ("N",)
-        lengths = ("L", *batch) if not self.batch_first else (*batch, "L")
-        check_shape("query", query, (*lengths, self.embed_dim))
+        check_shape("query", query, self._axes("L", "N", self.embed_dim, unbatched))
         if query is key is value and self.in_proj_weight is not None:
             packed = nn.functional.linear(query, self.in_proj_weight, self.in_proj_bias)
             parts = packed.chunk(3, dim=-1)
         else:
-            fixed = () if unbatched else (query.shape[0 if self.batch_first else 1],)
-            lengths = ("S", *fixed) if not self.batch_first else (*fixed, "S")
-            check_shape("key", key, (*lengths, self.kdim))
+            batch = query.shape[0 if self.batch_first else 1]
+            check_shape("key", key, self._axes("S", batch, self.kdim, unbatched))
             check_shape("value", value, (*key.shape[:-1], self.vdim))
-            inputs = zip((query, key, value), *projections(self), strict=True)
-            parts = tuple(nn.functional.linear(*each) for each in inputs)
+            weights, biases = projections(self)
+            inputs = zip((query, key, value), weights, biases, strict=True)
+            parts = tuple(
+                nn.functional.linear(x, weight, bias) for x, weight, bias in inputs
+            )
         if unbatched:
             parts = tuple(part[None] for part in parts)
         elif not self.batch_first:
@@ -377,29 +462,39 @@ class RelativeMultiheadAttention(Layer, nn.MultiheadAttention):
         q, k, v = (split_heads(part, self.num_heads) for part in parts)
         return (q, k, v), unbatched
 
-    def _hides(
+    def _axes(
+        self, length: int | str, batch: int | str, width: int, unbatched: bool
+    ) -> tuple[int | str, ...]:
+        """Return the shape of an input in the module's order of axes."""
+        if unbatched:
+            return length, width
+        if self.batch_first:
+            return batch, length, width
+        return length, batch, width
+
+    def _hiding(
         self,
         mask: Tensor | None,
         is_causal: bool,
         offset: Any,
-        sizes: tuple[int, int, int, int],
+        extent: Extent,
         device: torch.device,
-    ) -> Terms:
-        """Return the keywords that say what is hidden, without the padding.
-
-        `attn_mask` is among them where it has to be read.
-        """
-        *_, length, total = sizes
+    ) -> Hiding:
+        """Return what is hidden, without the padding."""
+        length, total = extent.length, extent.total
+        terms: CausalTerms
         bias = as_causal_bias(mask)
         if bias is None:
-            offset, read = self._offset(offset, length, total), mask
+            offset = self._offset(offset, length, total)
             terms = {"is_causal": is_causal, "query_offset": offset}
         else:
             check_size(bias, length, total)
-            offset, read = self._offset(offset, length, total, bias.shift), None
+            offset = self._offset(offset, length, total, bias.shift)
             terms = causal_terms(bias, device, offset)
+            mask = None
         terms["is_causal"] = self.is_causal or terms.get("is_causal", False)
-        return terms | {"attn_mask": None if is_causal else read}
+        # `is_causal` of the call says that the mask is the causal one
+        return Hiding(terms, None if is_causal else mask)
 
     def _offset(
         self, offset: Any, length: int, total: int, shift: int | None = None
@@ -434,11 +529,11 @@ class RelativeMultiheadAttention(Layer, nn.MultiheadAttention):
 def _merged(
     attn_mask: Tensor | None,
     padding: Tensor | None,
-    sizes: tuple[int, int, int, int],
+    extent: Extent,
     dtype: torch.dtype,
 ) -> Tensor | None:
     """Return both masks as one of `relpos.torch.attention`: True = may attend."""
-    batch, heads, length, total = sizes
+    batch, heads, length, total = extent
     masks = []
     if attn_mask is not None:
         _check_kind("attn_mask", attn_mask)
@@ -450,14 +545,15 @@ def _merged(
         masks.append(attn_mask)
     if padding is not None:
         _check_kind("key_padding_mask", padding)
-        padding = padding[None] if padding.dim() == 1 else padding
+        if padding.dim() == 1:
+            padding = padding[None]
         check_shape("key_padding_mask", padding, (batch, total))
         masks.append(padding[:, None, None])
     if not masks:
         return None
     if all(mask.dtype == torch.bool for mask in masks):
         return ~reduce(torch.logical_or, masks)
-    return reduce(torch.add, [_added(mask, dtype) for mask in masks])
+    return reduce(torch.add, [_as_scores(mask, dtype) for mask in masks])
 
 
 def _check_kind(name: str, mask: Any) -> None:
@@ -471,7 +567,8 @@ def _check_kind(name: str, mask: Any) -> None:
         )
 
 
-def _added(mask: Tensor, dtype: torch.dtype) -> Tensor:
+def _as_scores(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return a mask as numbers to add to the scores: -inf where it is hidden."""
     if mask.dtype != torch.bool:
         return mask
     zeros = torch.zeros(mask.shape, dtype=dtype, device=mask.device)
@@ -540,7 +637,10 @@ class Position:
 
     def arguments(self, module: Any, query: Tensor, key: Tensor, offset: int) -> Terms:
         """Return keywords of the function: here every parameter under its name."""
-        return {name: getattr(module, name) for name in self.names}
+        terms: Terms = {}
+        for name in self.names:
+            terms[name] = getattr(module, name)  # type: ignore[literal-required]
+        return terms
 
     def rotate(self, module: Any, x: Tensor, offset: int = 0) -> Tensor:
         """Return queries or keys as attention is to see them: here as they are."""
@@ -645,34 +745,45 @@ class DeBERTa(Position):
                 f"positions as keys; expected embed_dim = {module.embed_dim}"
             )
         span = as_int("num_buckets", module.sizes["num_buckets"], 4, MAX_BUCKETS)
-        if (reach := module.sizes["max_relative_position"]) is not None:
+        reach = module.sizes["max_relative_position"]
+        if reach is not None:
             as_int("max_relative_position", reach, span // 2 + 2, POSITION_LIMIT)
         shape = 2 * span, module.embed_dim
         module.rel_embeddings = normal_parameter(shape, 0.02, **options)
         deberta_buckets(**module.sizes)  # says what else is wrong with the sizes
 
     def arguments(self, module: Any, query: Tensor, key: Tensor, offset: int) -> Terms:
-        (w_q, w_k, _), (b_q, b_k, _) = projections(module)
+        weights, biases = projections(module)
         rows = module.rel_embeddings
-        pos_query, pos_key = (
-            split_heads(nn.functional.linear(rows, weight, bias), module.num_heads)
-            for weight, bias in ((w_q, b_q), (w_k, b_k))
-        )
+        pos_query = nn.functional.linear(rows, weights.query, biases.query)
+        pos_key = nn.functional.linear(rows, weights.key, biases.key)
         return {
-            "rel_key": pos_key,
-            "rel_query": pos_query,
+            "rel_key": split_heads(pos_key, module.num_heads),
+            "rel_query": split_heads(pos_query, module.num_heads),
             "buckets": deberta_buckets(**module.sizes).to(query.device),
-            "scale": (3 * module.head_dim) ** -0.5,
+            "scale": (3 * module.head_dim) ** -0.5,  # of a sum of three products
         }
 
 
-def projections(module: Any) -> tuple[Any, Any]:
-    weights: Any = module.q_proj_weight, module.k_proj_weight, module.v_proj_weight
+class Projections(NamedTuple):
+    """Weights or biases of the projections of a module."""
+
+    query: Tensor | None
+    key: Tensor | None
+    value: Tensor | None
+
+
+def projections(module: Any) -> tuple[Projections, Projections]:
+    """Return the weights and the biases, which may be packed in one parameter."""
     if module.in_proj_weight is not None:
-        weights = module.in_proj_weight.chunk(3)
-    biases: Any = (None,) * 3
+        weights = Projections(*module.in_proj_weight.chunk(3))
+    else:
+        weights = Projections(
+            module.q_proj_weight, module.k_proj_weight, module.v_proj_weight
+        )
+    biases = Projections(None, None, None)
     if module.in_proj_bias is not None:
-        biases = module.in_proj_bias.chunk(3)
+        biases = Projections(*module.in_proj_bias.chunk(3))
     return weights, biases
 
 
@@ -708,7 +819,8 @@ class ALiBi(Position):
 
     def arguments(self, module: Any, query: Tensor, key: Tensor, offset: int) -> Terms:
         length = max(query.shape[-2] + offset, key.shape[-2] - offset, 1)
-        wide = torch.promote_types(query.dtype, torch.float32)  # 16 bits would round it
+        # slopes of 16 bits, or a bias that autocast rounds, would be inexact
+        wide = torch.promote_types(query.dtype, torch.float32)
         slopes = functions.alibi_slopes(module.num_heads, dtype=wide)
         with torch.autocast("cpu", enabled=False):
             bias = functions.alibi_bias(slopes.to(query.device), length)
@@ -759,21 +871,29 @@ SCHEMES: dict[str | None, Position] = {
 }
 
 
-def sizes_of(position: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the sizes of a position: those that are given, and else its defaults.
+def sizes_of(position: str | None, arguments: Mapping[str, Any]) -> Sizes:
+    """Return the sizes of a position: arguments that are not None, else its defaults.
 
-    `given` has further names, too.
+    `arguments` has those of all positions.
     """
     names = [name for name in SCHEMES if name is not None]
     known = {name: default_sizes(name) for name in names}
-    own = known[as_scheme("position", position, names)] if position is not None else {}
-    for name in dict.fromkeys(name for sizes in known.values() for name in sizes):
-        if given.get(name) is not None and name not in own:
+    defaults: dict[str, Any] = {}
+    if position is not None:
+        defaults = known[as_scheme("position", position, names)]
+    for name, value in arguments.items():
+        if value is not None and name not in defaults:
             theirs = [other for other, sizes in known.items() if name in sizes]
             raise ValueError(
-                f"{name}: got {given[name]!r} with position={position!r}; expected "
+                f"{name}: got {value!r} with position={position!r}; expected "
                 f"None, as it belongs to {', '.join(map(repr, theirs))}"
             )
-    sizes = {n: own[n] if given[n] is None else given[n] for n in own if n in given}
+    sizes: Sizes = {}
+    for name, default in defaults.items():
+        if name in arguments:  # the layers of `relpos.nn` have more
+            value = arguments[name]
+            if value is None:
+                value = default
+            sizes[name] = value  # type: ignore[literal-required]
     as_settings(sizes)
     return sizes
