@@ -113,14 +113,14 @@ def _attend_as_operator(setting: Setting, tensors: Sequence[Tensor]) -> Results:
 
 def _gradients(
     call: Callable[[ResultGradients], Sequence[Tensor]],
-    wanted: Sequence[bool],
+    needs_grad: Sequence[bool],
     result_gradients: ResultGradients,
 ) -> list[Tensor | None]:
-    """Return gradients of all operands by `call`, None where none is wanted."""
+    """Return gradients of all operands by `call`, None where none is needed."""
     if all(gradient is None for gradient in result_gradients):
-        return [None] * len(wanted)
-    gradients = iter(call(result_gradients))
-    return [next(gradients) if want else None for want in wanted]
+        return [None] * len(needs_grad)
+    needed_gradients = iter(call(result_gradients))
+    return [next(needed_gradients) if need else None for need in needs_grad]
 
 
 # ---- eagerly -------------------------------------------------------------------------
@@ -166,20 +166,20 @@ class Attend(Reverse):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         grad_out, grad_lse, _, _, grad_weights, _ = grads
-        wanted, saved = ctx.needs_input_grad[1:], ctx.saved_tensors
+        needs_grad, saved = ctx.needs_input_grad[1:], ctx.saved_tensors
         # C does not take a call with weights, so that their gradient is not lost here
         if is_plain() and not torch.is_grad_enabled():
             direct = _engine.backward_directly(
-                ctx.setting, wanted, (grad_out, grad_lse), saved
+                ctx.setting, needs_grad, (grad_out, grad_lse), saved
             )
             if direct is not None:
                 return None, *direct
 
         def call(result_gradients: ResultGradients) -> Any:
-            return apply(Gradients, ctx.setting, wanted, *result_gradients, *saved)
+            return apply(Gradients, ctx.setting, needs_grad, *result_gradients, *saved)
 
         result_gradients = ResultGradients(grad_out, grad_lse, grad_weights)
-        return None, *_gradients(call, wanted, result_gradients)
+        return None, *_gradients(call, needs_grad, result_gradients)
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, setting: Setting, *tensors: Tensor) -> Any:
@@ -248,7 +248,7 @@ def _forward(
 
 
 def _backward(
-    wanted: Sequence[bool],
+    needs_grad: Sequence[bool],
     grad_out: Tensor | None,
     grad_lse: Tensor | None,
     grad_weights: Tensor | None,
@@ -262,7 +262,7 @@ def _backward(
 ) -> list[Tensor]:
     gradients = _engine.backward(
         _setting(names, settings),
-        wanted,
+        needs_grad,
         ResultGradients(grad_out, grad_lse, grad_weights),
         SavedResults(out, row_max, row_sum),
         operands,
@@ -281,9 +281,10 @@ _attention_backward = torch.library.custom_op(
     "relpos::attention_backward",
     _backward,
     mutates_args=(),
-    schema="(bool[] wanted, Tensor? grad_out, Tensor? grad_lse, Tensor? grad_weights, "
-    "Tensor out, Tensor row_max, Tensor row_sum, Tensor[] operands, str[] names, "
-    f"int form, {_SETTINGS}) -> Tensor[]",
+    schema="(bool[] needs_grad, "
+    "Tensor? grad_out, Tensor? grad_lse, Tensor? grad_weights, "
+    "Tensor out, Tensor row_max, Tensor row_sum, "
+    f"Tensor[] operands, str[] names, int form, {_SETTINGS}) -> Tensor[]",
 )
 
 
@@ -319,9 +320,9 @@ def _like_forward(
 
 
 @_attention_backward.register_fake
-def _like_backward(wanted: Sequence[bool], *args: Any) -> list[Tensor]:
-    pairs = zip(args[_OTHERS], wanted, strict=True)
-    return [x.new_empty(x.shape) for x, want in pairs if want]
+def _like_backward(needs_grad: Sequence[bool], *args: Any) -> list[Tensor]:
+    pairs = zip(args[_OTHERS], needs_grad, strict=True)
+    return [x.new_empty(x.shape) for x, need in pairs if need]
 
 
 # ---- a leading axis --------------------------------------------------------------
@@ -351,20 +352,20 @@ def _over_items(
 
 @_attention_backward.register_vmap
 def _backward_over_items(
-    info: Any, in_dims: Any, wanted: Sequence[bool], *args: Any
+    info: Any, in_dims: Any, needs_grad: Sequence[bool], *args: Any
 ) -> Any:
     others, operands, last = args[:_OTHERS], args[_OTHERS], args[_OTHERS + 1 :]
     names, _, *settings = last
 
-    def call(wanted: Sequence[bool], *tensors: Any) -> Any:
+    def call(needs_grad: Sequence[bool], *tensors: Any) -> Any:
         others, operands = tensors[:_OTHERS], list(tensors[_OTHERS:])
-        return _attention_backward(wanted, *others, operands, *last)
+        return _attention_backward(needs_grad, *others, operands, *last)
 
     # torch gives a dim for each argument, and a list of them for the list of operands
     _, *other_dims = in_dims[: 1 + _OTHERS]
     dims = None, *other_dims, *in_dims[1 + _OTHERS]
     setting = _setting(names, settings)
-    return setting.vmap_backward(call, info, dims, wanted, *others, *operands)
+    return setting.vmap_backward(call, info, dims, needs_grad, *others, *operands)
 
 
 # ---- derivatives -----------------------------------------------------------------
@@ -385,17 +386,17 @@ def _keep(ctx: Any, inputs: Any, output: Any) -> None:
 
 def _differentiate(ctx: Any, *grads: Any) -> Any:
     grad_out, grad_lse, _, _, grad_weights = grads
-    wanted = list(ctx.needs_input_grad[0])
+    needs_grad = list(ctx.needs_input_grad[0])
 
     def call(result_gradients: ResultGradients) -> Any:
         out, row_max, row_sum, *operands = ctx.saved_tensors
         saved = out, row_max, row_sum
         return _attention_backward(
-            wanted, *result_gradients, *saved, operands, *ctx.last
+            needs_grad, *result_gradients, *saved, operands, *ctx.last
         )
 
     result_gradients = ResultGradients(grad_out, grad_lse, grad_weights)
-    gradients = _gradients(call, wanted, result_gradients)
+    gradients = _gradients(call, needs_grad, result_gradients)
     none_of_last = [None] * len(ctx.last)
     return gradients, *none_of_last
 

@@ -83,24 +83,31 @@ class Setting:
 
     # ---- the methods that `Gradients` calls ------------------------------------------
 
-    def run_backward(self, wanted: Sequence[bool], *tensors: Any) -> tuple[Tensor, ...]:
+    def run_backward(
+        self, needs_grad: Sequence[bool], *tensors: Any
+    ) -> tuple[Tensor, ...]:
         grad_out, grad_lse, grad_weights, out, row_max, row_sum, *operands = tensors
         gradients = ResultGradients(grad_out, grad_lse, grad_weights)
         saved = SavedResults(out, row_max, row_sum)
-        return backward(self, wanted, gradients, saved, operands)
+        return backward(self, needs_grad, gradients, saved, operands)
 
     def vmap_backward(
-        self, call: Any, info: Any, in_dims: Any, wanted: Sequence[bool], *tensors: Any
+        self,
+        call: Any,
+        info: Any,
+        in_dims: Any,
+        needs_grad: Sequence[bool],
+        *tensors: Any,
     ) -> Any:
         """Return the gradients by a `call` for all items, and where their axis is."""
 
         def call_with(tensors: Sequence[Any]) -> Sequence[Tensor]:
-            gradients: Sequence[Tensor] = call(wanted, *tensors)
+            gradients: Sequence[Tensor] = call(needs_grad, *tensors)
             return gradients
 
-        # the first of the dims is that of `wanted`
+        # the first of the dims is that of `needs_grad`
         gradients = over_items(
-            call_with, self.names, tensors, in_dims[1:], info.batch_size, wanted
+            call_with, self.names, tensors, in_dims[1:], info.batch_size, needs_grad
         )
         return gradients, 0
 
@@ -131,28 +138,28 @@ def forward(setting: Setting, tensors: Sequence[Tensor]) -> Results:
 
 def backward(
     setting: Setting,
-    wanted: Sequence[bool],
+    needs_grad: Sequence[bool],
     result_gradients: ResultGradients,
     saved: SavedResults,
     tensors: Sequence[Tensor],
 ) -> tuple[Tensor, ...]:
-    """Return gradients of the `wanted` tensors, each of its tensor's dtype."""
+    """Return the gradients that are needed, each of its tensor's dtype."""
     _check_weights_unused(result_gradients.weights)
     grad_out, grad_lse, _ = result_gradients
     if grad_out is None and grad_lse is None:
         return tuple(
             torch.zeros_like(tensor, memory_format=torch.contiguous_format)
-            for tensor in itertools.compress(tensors, wanted)
+            for tensor in itertools.compress(tensors, needs_grad)
         )
     direct = backward_directly(
-        setting, wanted, (grad_out, grad_lse), (*saved, *tensors), False
+        setting, needs_grad, (grad_out, grad_lse), (*saved, *tensors), False
     )
     if direct is not None:
         return tuple(gradient for gradient in direct if gradient is not None)
     inputs = read_tensors(_BACKWARD_INPUTS, (grad_out, grad_lse, *saved), _array_of)
-    names = [*itertools.compress(setting.names, wanted)]
+    names = [*itertools.compress(setting.names, needs_grad)]
     arrays = functional.gradients(_call(setting, tensors), inputs, names)
-    dtypes = [tensor.dtype for tensor in itertools.compress(tensors, wanted)]
+    dtypes = [tensor.dtype for tensor in itertools.compress(tensors, needs_grad)]
     return tuple(
         tensor_of(arrays[name], dtype)
         for name, dtype in zip(names, dtypes, strict=True)
@@ -218,7 +225,7 @@ def _forward_directly(setting: Setting, tensors: Sequence[Tensor]) -> Results | 
 
 def backward_directly(
     setting: Setting,
-    wanted: Sequence[bool],
+    needs_grad: Sequence[bool],
     result_gradients: tuple[Tensor | None, Tensor | None],
     saved: Sequence[Tensor],
     follows: bool = True,
@@ -236,7 +243,7 @@ def backward_directly(
     arrays = kernels().attend_backward(
         setting.names,
         tuple(saved),
-        tuple(wanted),
+        tuple(needs_grad),
         result_gradients,
         setting.values,  # type: ignore[arg-type]  # a dict of fixed keys
         torch.get_num_threads(),

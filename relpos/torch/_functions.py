@@ -41,7 +41,7 @@ from relpos.torch._tracing import (
 )
 
 #: Operands and settings of one function, by name.
-Values = dict[str, Any]
+Arguments = dict[str, Any]
 _Tensors = tuple[Tensor, ...]
 
 
@@ -61,7 +61,7 @@ class TensorFunction:
         Called with tensors and settings, all by name; returns the result's shape.
     backward : callable, optional
         Called with the result's gradient, the names of the operands whose gradients are
-        wanted, and what `forward` was; returns a named tuple that has these, or the one
+        needed, and what `forward` was; returns a named tuple that has these, or the one
         gradient that there is.
     gradients : sequence of str
         The operands that have a gradient.
@@ -138,7 +138,7 @@ class TensorFunction:
                     values[name] = values[name].float()
         return self._call(values).to(dtype)
 
-    def _call(self, values: Values) -> Tensor:
+    def _call(self, values: Arguments) -> Tensor:
         args = [values[name] for name in (*self.operands, *self.settings)]
         traced = is_traced(self._tensors(args))
         if traced or torch._C._are_functorch_transforms_active():
@@ -154,7 +154,7 @@ class TensorFunction:
 
     # Methods with `*args` take the operands, then the settings, in the schema's order.
 
-    def named(self, *args: Any) -> Values:
+    def named(self, *args: Any) -> Arguments:
         return dict(zip((*self.operands, *self.settings), args, strict=True))
 
     def _tensors(self, args: Sequence[Any]) -> list[Tensor]:
@@ -177,11 +177,11 @@ class TensorFunction:
         return empty
 
     def run_backward(
-        self, wanted: Sequence[bool], grad: Tensor, *args: Any
+        self, needs_grad: Sequence[bool], grad: Tensor, *args: Any
     ) -> list[Tensor]:
         assert self.backward is not None
         values = self.named(*args)
-        names = [n for n, want in zip(self.operands, wanted, strict=True) if want]
+        names = [n for n, need in zip(self.operands, needs_grad, strict=True) if need]
         arrays = self._arrays(values)
         with threads(torch.get_num_threads()):
             result = self.backward(array_of("grad_out", grad), names, **arrays)
@@ -192,19 +192,19 @@ class TensorFunction:
         return [tensor_of(gradients[n], values[n].dtype).contiguous() for n in names]
 
     def like_backward(
-        self, wanted: Sequence[bool], grad: Tensor, *args: Any
+        self, needs_grad: Sequence[bool], grad: Tensor, *args: Any
     ) -> list[Tensor]:
         return [
             torch.empty_like(x, memory_format=torch.contiguous_format)
-            for x, want in zip(args, wanted, strict=False)  # the settings come last
-            if want
+            for x, need in zip(args, needs_grad, strict=False)  # the settings come last
+            if need
         ]
 
-    def _arrays(self, values: Values) -> Values:
+    def _arrays(self, values: Arguments) -> Arguments:
         arrays = {n: array_of(n, values[n], n == self.short) for n in self.operands}
         return values | arrays
 
-    def _dtype(self, values: Values) -> torch.dtype:
+    def _dtype(self, values: Arguments) -> torch.dtype:
         fixed: torch.dtype | None = values.get("dtype", self.dtype)
         if fixed is not None:
             return fixed
@@ -228,16 +228,16 @@ class TensorFunction:
         grad: Tensor,
         call: Callable[..., Sequence[Tensor]],
     ) -> Any:
-        """Return gradients of all arguments by `call`, None where none is wanted.
+        """Return gradients of all arguments by `call`, None where none is needed.
 
         The result's gradient is in the place of an operand that was not kept.
         """
-        wanted = list(needed[: len(self.operands)])
+        needs_grad = list(needed[: len(self.operands)])
         operands = list(ctx.saved_tensors)
         if self.linear >= 0 and operands[self.linear] is None:
             operands[self.linear] = grad
-        found = iter(call(wanted, grad, *operands, *ctx.settings))
-        gradients = [next(found) if want else None for want in wanted]
+        needed_gradients = iter(call(needs_grad, grad, *operands, *ctx.settings))
+        gradients = [next(needed_gradients) if need else None for need in needs_grad]
         gradients += [None] * len(self.settings)
         return tuple(gradients)
 
@@ -257,7 +257,7 @@ class TensorFunction:
             f"{library}_backward",
             self.run_backward,
             mutates_args=(),
-            schema=f"(bool[] wanted, Tensor grad_out, {arguments}) -> Tensor[]",
+            schema=f"(bool[] needs_grad, Tensor grad_out, {arguments}) -> Tensor[]",
         )
         self._backward_op.register_fake(self.like_backward)
         self._backward_op.register_vmap(partial(self.vmap_backward, self._backward_op))
@@ -291,11 +291,11 @@ class TensorFunction:
         return result, 0
 
     def vmap_backward(
-        self, call: Any, info: Any, in_dims: Any, wanted: Any, *args: Any
+        self, call: Any, info: Any, in_dims: Any, needs_grad: Any, *args: Any
     ) -> Any:
         """Return the gradients by a `call` for all items, and where their axis is."""
-        call = partial(call, wanted)
-        return self._over_items(info, in_dims[1:], args, call, wanted), 0
+        call = partial(call, needs_grad)
+        return self._over_items(info, in_dims[1:], args, call, needs_grad), 0
 
     def _over_items(
         self,
@@ -303,14 +303,14 @@ class TensorFunction:
         in_dims: Any,
         args: Sequence[Any],
         call: Callable[..., Sequence[Tensor]],
-        wanted: Sequence[bool] = (),
+        needs_grad: Sequence[bool] = (),
     ) -> _Tensors:
-        """Return the results of a `call` under `vmap`; with `wanted` it is a backward.
+        """Return the results of a `call` under `vmap`.
 
-        The first of its arguments is the gradient then.
+        With `needs_grad` it is a backward, whose first argument is the gradient.
         """
         count = len(self.operands)
-        if wanted:
+        if needs_grad:
             count += 1
         tensors, settings = args[:count], args[count:]
 
@@ -329,7 +329,7 @@ class TensorFunction:
             tensors,
             in_dims[:count],
             info.batch_size,
-            wanted,
+            needs_grad,
             axes=axes,
             least={first: self.leads.get(first, 0)},
             repeated=True,
@@ -392,10 +392,12 @@ class WithBackward(Protocol):
 
     name: str
 
-    def run_backward(self, wanted: Sequence[bool], *args: Any) -> Sequence[Tensor]: ...
+    def run_backward(
+        self, needs_grad: Sequence[bool], *args: Any
+    ) -> Sequence[Tensor]: ...
 
     def vmap_backward(
-        self, call: Any, info: Any, in_dims: Any, wanted: Sequence[bool], *args: Any
+        self, call: Any, info: Any, in_dims: Any, needs_grad: Sequence[bool], *args: Any
     ) -> Any: ...
 
 
@@ -403,8 +405,10 @@ class Gradients(Reverse):
     """The backward of a `TensorFunction`, or of attention: it has no derivative."""
 
     @staticmethod
-    def forward(function: WithBackward, wanted: Sequence[bool], *args: Any) -> _Tensors:
-        return tuple(function.run_backward(wanted, *args))
+    def forward(
+        function: WithBackward, needs_grad: Sequence[bool], *args: Any
+    ) -> _Tensors:
+        return tuple(function.run_backward(needs_grad, *args))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -485,7 +489,7 @@ class Operand(NamedTuple):
     name: str
     tensor: Tensor | None
     dim: int | None  # the axis of the items; None: the same for all of them
-    wants_gradient: bool
+    needs_grad: bool
 
     def item_dim(self) -> int:
         """Return how many axes an item has."""
@@ -505,7 +509,7 @@ def over_items(
     tensors: Sequence[Any],
     dims: Dims,
     size: int,
-    wanted: Sequence[bool] = (),
+    needs_grad: Sequence[bool] = (),
     *,
     axes: Mapping[str, int] = AXES,
     least: Mapping[str, int] = LEAST,
@@ -516,16 +520,16 @@ def over_items(
     Operands called `names` are the last of `tensors`; those before them have all batch
     axes. `axes` has the operands that take a leading axis, and how many axes they have
     behind those of the batch; an item has the `least` of them at least. One call
-    repeats the operands that are `wanted`, whose gradients it returns, and all of them
-    if `repeated`.
+    repeats the operands of which it returns gradients, by `needs_grad`, and all of
+    them if `repeated`.
     """
     count = len(tensors) - len(names)
-    flags = wanted or [False] * len(names)
+    flags = needs_grad or [False] * len(names)
     rows = zip(names, tensors[count:], dims[count:], flags, strict=True)
     operands = [Operand(*row) for row in rows]
     batch_rank = _batch_rank(operands, axes)
     # a gradient for each item needs an operand for each item
-    led = {x.name for x in operands if x.wants_gradient or x.dim is not None}
+    led = {x.name for x in operands if x.needs_grad or x.dim is not None}
     if not (
         led <= axes.keys()
         and "rng" not in names
@@ -542,10 +546,10 @@ def over_items(
                 tensor = _with_axes(tensor, rank - tensor.dim())
         with_axis.append(tensor)
     results = call(with_axis)
-    if not wanted:
+    if not needs_grad:
         return tuple(results)
     # an operand's gradient without the axes that were put in
-    shapes = [x.item_shape() for x in operands if x.wants_gradient]
+    shapes = [x.item_shape() for x in operands if x.needs_grad]
     pairs = zip(results, shapes, strict=True)
     return tuple(result.reshape(size, *shape) for result, shape in pairs)
 

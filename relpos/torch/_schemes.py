@@ -341,8 +341,16 @@ def fire_attention(
     """
     check_keywords("fire_attention", keywords, _KEYWORDS)
     rng, return_lse = keywords.pop("rng", None), keywords.pop("return_lse", False)
-    arguments = {"query": query, "key": key, "value": value, **keywords}
-    arguments |= {"w1": w1, "b1": b1, "w2": w2, "b2": b2}
+    arguments = {
+        "query": query,
+        "key": key,
+        "value": value,
+        **keywords,
+        "w1": w1,
+        "b1": b1,
+        "w2": w2,
+        "b2": b2,
+    }
     values: SchemeValues = {
         "w1": None,
         "b1": None,

@@ -52,7 +52,9 @@ def array_of(name: str, value: Any, short: bool = False) -> Any:
     try:
         check_storage(name, value)
         if value.dtype in _WIDENED and value.is_cpu:  # copy_ takes any device
-            return _words(value) if short and _is_stored(value) else _widened(value)
+            if short and _is_stored(value):
+                return _words(value)
+            return _widened(value)
         return value.numpy()
     except (RuntimeError, TypeError):  # most tensors need none of what follows
         check_tensor(name, value)
@@ -96,6 +98,7 @@ def check_kinds(tensors: Mapping[str, object]) -> None:
 
     Such are nested tensors, whose items have lengths of their own, and some subclasses.
     """
+    # tensors of torch.func are plain themselves, whatever they are made of
     looks_inside = is_transformed()
     for name, tensor in tensors.items():
         if looks_inside or type(tensor) not in PLAIN:  # few are, and take longer
@@ -112,9 +115,11 @@ def check_kinds(tensors: Mapping[str, object]) -> None:
 
 def check_type(name: str, kind: type) -> None:
     """Raise for a subclass of Tensor whose memory is not its meaning."""
-    wanted = None if kind in PLAIN else expected_instead(kind)
-    if wanted is not None:
-        raise TypeError(f"{name}: got a {kind.__name__}; expected {wanted}")
+    if kind in PLAIN:
+        return
+    expected = expected_instead(kind)
+    if expected is not None:
+        raise TypeError(f"{name}: got a {kind.__name__}; expected {expected}")
 
 
 def tensor_of(array: Array, dtype: torch.dtype | None = None) -> torch.Tensor:
@@ -128,9 +133,9 @@ def tensor_of(array: Array, dtype: torch.dtype | None = None) -> torch.Tensor:
 
 def result_dtype(tensors: Iterable[object]) -> torch.dtype:
     """Return the dtype of a result outside of autocast, float32 if none is floating."""
-    given = [x.dtype for x in tensors if isinstance(x, torch.Tensor)]
-    dtypes = [dtype for dtype in given if dtype.is_floating_point]
-    return functools.reduce(torch.promote_types, dtypes or [torch.float32])
+    dtypes = [x.dtype for x in tensors if isinstance(x, torch.Tensor)]
+    floating = [dtype for dtype in dtypes if dtype.is_floating_point]
+    return functools.reduce(torch.promote_types, floating or [torch.float32])
 
 
 def attention_dtype(tokens: Iterable[torch.Tensor], wide: bool) -> torch.dtype:

@@ -15,6 +15,7 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 #: Types of most tensors.
 PLAIN = torch.Tensor, torch.nn.Parameter
+#: Methods of a Function that both of its forms share.
 _DERIVATIVES = "backward", "jvp"
 
 
@@ -107,6 +108,8 @@ def is_differentiated() -> bool:
 
 
 def is_dual(tensors: Sequence[torch.Tensor]) -> bool:
+    """Return True where forward mode gives one of the tensors a tangent."""
+    # outside of forward mode, level -1, no tensor is asked
     return forward_ad._current_level >= 0 and any(
         forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors
     )
@@ -140,6 +143,7 @@ def is_plain() -> bool:
 
 def record(function: Any, *args: Any) -> Any:
     """Call a Function that autograd alone has to know."""
+    # the method of C++: that of Python, which it overrides, binds defaults first
     return super(torch.autograd.Function, _without_setup_context(function)).apply(*args)
 
 

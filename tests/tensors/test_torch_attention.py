@@ -167,11 +167,11 @@ def test_masks_of_results_merged():
         )[:2]
         for keys, ranges in (
             (slice(0, 2), torch.tensor([[0, 2]])),
-            (slice(2, 6), torch.tensor([[0, 4], [0, 0], [0, 1], *3 * [[4, 4]]])),
+            (slice(2, 6), torch.tensor([[0, 4], [0, 0], [0, 1]] + 3 * [[4, 4]])),
         )
     ]
     out, lse = relpos.torch.merge_attention(*parts[0], *parts[1])
-    ranges = torch.tensor([[0, 6], [0, 2], [0, 3], *3 * [[0, 2]]])
+    ranges = torch.tensor([[0, 6], [0, 2], [0, 3]] + 3 * [[0, 2]])
     whole = relpos.torch.attention(
         query, key, value, key_ranges=ranges, return_lse=True
     )
@@ -224,13 +224,15 @@ def test_integers_of_items_add_their_axes_to_the_batch(items, name):
     given = {name: items if isinstance(items, int) else torch.tensor(items)}
     leaf = x.clone().requires_grad_()
     out = relpos.torch.attention(leaf, x, x, **given)
-    want = relpos.attention(*[x.numpy()] * 3, **{name: items})
+    array, length = x.numpy(), {name: items}
+    want = relpos.attention(array, array, array, **length)
     assert out.shape == want.shape == shape
-    assert relpos.torch.attention(x, x, x, **{name: items}).shape == shape
+    assert relpos.torch.attention(x, x, x, **length).shape == shape
     assert relpos.reference.attention(x, x, x, **given).shape == shape
     assert np.array_equal(out.detach().numpy(), want)
     out.sum().backward()
     assert leaf.grad.shape == x.shape
     if not isinstance(items, int):
         given = {name: torch.tensor(items, device="meta")}
-    assert relpos.torch.attention(*[x.to("meta")] * 3, **given).shape == shape
+    meta = x.to("meta")
+    assert relpos.torch.attention(meta, meta, meta, **given).shape == shape

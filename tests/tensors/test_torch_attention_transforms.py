@@ -235,7 +235,8 @@ def test_seeds():
     generators = [torch.Generator().manual_seed(5) for _ in range(2)]
     assert torch.equal(call(rng=generators[0]), call(rng=generators[1]))
     assert torch.equal(call(rng=7), call(rng=torch.tensor(7)))
-    want = relpos.attention(*3 * [x.numpy()], dropout_p=0.5, rng=7)
+    array = x.numpy()
+    want = relpos.attention(array, array, array, dropout_p=0.5, rng=7)
     assert torch.equal(call(rng=7), torch.from_numpy(want))
     for rng in (1.5, torch.tensor([1]), torch.tensor(1.0), torch.tensor(True), "seed"):
         with pytest.raises(TypeError, match="rng: got"):
@@ -309,19 +310,30 @@ def _sparse(edges):
     return {"edges": matrix}, matrix.indices
 
 
-KEPT = {
-    "a list of lengths": lambda: ({"key_lengths": (x := [2, 3])}, x),
-    "lengths": lambda: ({"key_lengths": (x := np.array([2, 3]))}, x),
-    "offsets": lambda: ({"query_offset": (x := [1, 2]), "is_causal": True}, x),
-    "window": lambda: ({"window": (x := [1, 1])}, x),
-    "scale": lambda: ({"scale": (x := np.ones(1))[0, ...]}, x),
+def _one_number():
+    numbers = np.ones(1)
+    return {"scale": numbers[0, ...]}, numbers
+
+
+def _named(name, value, **others):
+    """Keywords of a call, and the one of them that the test changes."""
+    return {name: value, **others}, value
+
+
+#: Functions that return keywords and what is changed of them after the call.
+CHANGED = {
+    "a list of lengths": lambda: _named("key_lengths", [2, 3]),
+    "lengths": lambda: _named("key_lengths", np.array([2, 3])),
+    "offsets": lambda: _named("query_offset", [1, 2], is_causal=True),
+    "window": lambda: _named("window", [1, 1]),
+    "scale": _one_number,
     "graph": lambda: _sparse([1, 1, 2]),
 }
 
 
-@pytest.mark.parametrize("label", KEPT)
+@pytest.mark.parametrize("label", CHANGED)
 def test_what_is_changed_after_a_call_is_no_matter(label):
-    given, changed = KEPT[label]()
+    given, changed = CHANGED[label]()
     x = torch.randn(2, 1, 3, 4, requires_grad=True)
     name = "graph_attention" if label == "graph" else "attention"
     loss = getattr(relpos.torch, name)(x, x, x, **given).square().sum()

@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import relpos.torch
 from relpos.torch.nn import RelativeMultiheadAttention
-from relpos.torch.nn._multihead import deberta_buckets, t5_buckets
+from relpos.torch.nn._positions import deberta_buckets, t5_buckets
 
 #: What each cached function is called with, by the position of the layer that calls it.
 SIZES = {
@@ -134,7 +134,7 @@ def gradients(position):
 
 
 def test_every_cached_function_is_tried():
-    own = {"relpos.torch.nn._multihead._kept_buckets"}
+    own = {"relpos.torch.nn._positions._cached_buckets"}
     others = {  # of classes: True or False, and another form of the class
         "relpos.torch._transformers.registry._asks",
         "relpos.torch._tracing._without_setup_context",

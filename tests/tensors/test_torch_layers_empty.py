@@ -90,7 +90,8 @@ def test_a_layer_of_inference_mode_leaves_the_next_as_it_is(position):
     sizes = sizes.get(position, {})  # of no other test
     with torch.inference_mode():
         first = made(position, is_causal=False, **sizes)
-        first(*[torch.zeros(2, 5, E)] * 3)
+        x = torch.zeros(2, 5, E)
+        first(x, x, x)
     module = made(position, is_causal=False, **sizes)
     differentiated(module, [torch.zeros(2, 5, E, requires_grad=True)] * 3)
 
@@ -166,6 +167,6 @@ def test_an_empty_item_changes_no_gradient():
     module, x = seeded(E, H, position="transformer_xl"), draw(5, 2, E)
     module(x, x, x)[0].sum().backward()
     want = {n: p.grad.clone() for n, p in module.named_parameters()}
-    module(*[x[:0]] * 3)[0].sum().backward()
-    module(*[x[:, :0]] * 3)[0].sum().backward()
+    for empty in (x[:0], x[:, :0]):
+        module(empty, empty, empty)[0].sum().backward()
     assert all(torch.equal(p.grad, want[n]) for n, p in module.named_parameters())

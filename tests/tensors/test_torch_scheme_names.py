@@ -12,7 +12,7 @@ import relpos.torch
 from relpos._schemes import SCHEMES, scheme_called
 from relpos.nn import multihead as arrays
 from relpos.torch import nn
-from relpos.torch.nn import _multihead as positions
+from relpos.torch.nn import _positions as positions
 
 ARGUMENTS = {"scheme", "schemes", "position"}
 

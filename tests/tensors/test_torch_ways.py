@@ -333,9 +333,10 @@ def test_numbers_that_are_replaced_are_read_where_they_are(x):
     out = relpos.torch.attention(leaf, leaf, leaf)
     leaf.data = other.clone()
     out.sum().backward()
-    found = relpos.attention_forward(*[x.numpy()] * 3)
+    before, after = x.numpy(), other.numpy()
+    found = relpos.attention_forward(before, before, before)
     grad_out = torch.ones_like(x).numpy()
-    want = relpos.attention_backward(grad_out, None, found, *[other.numpy()] * 3)
+    want = relpos.attention_backward(grad_out, None, found, after, after, after)
     total = sum(torch.from_numpy(want[n]) for n in range(3))
     assert torch.allclose(leaf.grad, total, rtol=1e-14, atol=1e-15)
 

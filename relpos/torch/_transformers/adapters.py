@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar
 
 import torch
 from torch.nn.functional import pad, softplus
@@ -32,7 +32,7 @@ from relpos.torch._transformers.registry import (
     wants_weights,
 )
 from relpos.torch.nn._layer import join_heads, split_heads
-from relpos.torch.nn._multihead import deberta_buckets, t5_buckets
+from relpos.torch.nn._positions import deberta_buckets, t5_buckets
 
 Adapter = TypeVar("Adapter", bound="type[Swapped]")
 
@@ -42,6 +42,12 @@ class Replacement(NamedTuple):
 
     home: str
     adapter: type[Swapped]
+
+
+class Attributes(TypedDict, total=False):
+    """Attributes that a module gets when it is swapped."""
+
+    buckets: torch.Tensor
 
 
 class Swap(NamedTuple):
@@ -94,7 +100,7 @@ def replace(model: torch.nn.Module) -> list[str]:
         )
     swaps = _swaps(model)
     # everything that may raise comes before any module is changed
-    prepared: list[tuple[torch.nn.Module, type, dict[str, Any]]] = []
+    prepared: list[tuple[torch.nn.Module, type, Attributes]] = []
     for _, module, adapter in swaps:
         check_methods(type(module), adapter)
         attributes = adapter.prepare(module)  # type: ignore[arg-type]
@@ -232,11 +238,11 @@ class Swapped:
         return True
 
     @staticmethod
-    def of_class(original: Any) -> dict[str, Any]:
+    def of_class(original: Any) -> dict[str, str]:
         """Return attributes of the class that follow from the original's signature."""
         return {}
 
-    def prepare(self) -> dict[str, Any]:
+    def prepare(self) -> Attributes:
         """Return attributes that follow from the settings; none is set yet."""
         return {}
 
@@ -272,7 +278,7 @@ class Caching(Asking):
     cache_name: str
 
     @staticmethod
-    def of_class(original: Any) -> dict[str, Any]:
+    def of_class(original: Any) -> dict[str, str]:
         names = inspect.signature(original.forward).parameters.keys()
         cache_names = names & {*RENAMED, *RENAMED.values()}
         return {"cache_name": cache_names.pop()}  # a version has one of them
@@ -318,7 +324,7 @@ class _DebertaV2Encoder(Swapped):
 class _DisentangledSelfAttention(Swapped):
     """Attention by `rel_key` and `rel_query`, two tables of projected embeddings."""
 
-    def prepare(self) -> dict[str, Any]:
+    def prepare(self) -> Attributes:
         if not self.relative_attention:
             return {}
         # without buckets each distance has a row of its own
@@ -342,6 +348,7 @@ class _DisentangledSelfAttention(Swapped):
         for kind in ("c2p", "p2c"):
             if kind in self.pos_att_type:
                 products += 1
+        terms: Terms = {**self._tables(rel_embeddings), **self._rows(relative_pos)}
         out, weights = attend(
             split_heads(self.query_proj(query_states), count),
             split_heads(self.key_proj(hidden_states), count),
@@ -350,8 +357,7 @@ class _DisentangledSelfAttention(Swapped):
             dropout_p=self.dropout.p if self.training else 0.0,
             scale=(products * self.attention_head_size) ** -0.5,
             weighed=output_attentions,
-            **self._tables(rel_embeddings),
-            **self._rows(relative_pos),
+            **terms,
         )
         return join_heads(out), weights
 
@@ -393,7 +399,7 @@ class _DisentangledSelfAttention(Swapped):
 class _T5Attention(Caching):
     """Attention of T5 by buckets and `rel_bias`, which layers pass as position_bias."""
 
-    def prepare(self) -> dict[str, Any]:
+    def prepare(self) -> Attributes:
         count = self.relative_attention_num_buckets
         farthest = self.relative_attention_max_distance
         return {"buckets": t5_buckets(count, farthest, not self.is_decoder)}
@@ -637,7 +643,7 @@ class _Wav2Vec2ConformerSelfAttention(Asking):
 class _WavLMAttention(Swapped):
     """Attention by a `position_query`, the gate of one column, and buckets."""
 
-    def prepare(self) -> dict[str, Any]:
+    def prepare(self) -> Attributes:
         return {"buckets": t5_buckets(self.num_buckets, self.max_distance, True)}
 
     def forward(

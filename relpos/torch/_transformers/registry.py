@@ -6,7 +6,7 @@ import functools
 import inspect
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
@@ -16,18 +16,17 @@ from transformers.utils.output_capturing import _active_collector
 from relpos._warn import warn
 from relpos.torch import attention
 from relpos.torch._transformers.names import INSTALLED, WITHOUT_EFFECT, check_terms
+from relpos.torch.nn import _positions
 
-if TYPE_CHECKING:
-    from relpos.torch.nn import _multihead
 
-    class Terms(_multihead.Terms, total=False):
-        """Keywords of `attention` that a module of a model makes of its position."""
+class Terms(_positions.Terms, total=False):
+    """Keywords of `attention` that a module of a model makes of its position."""
 
-        attn_mask: torch.Tensor
-        key_ranges: torch.Tensor
-        labels: torch.Tensor
-        position_query: torch.Tensor
-        beyond: str
+    attn_mask: torch.Tensor
+    key_ranges: torch.Tensor
+    labels: torch.Tensor
+    position_query: torch.Tensor
+    beyond: str
 
 
 #: The name in both registries.

@@ -2,96 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import lru_cache, reduce
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    ClassVar,
-    Literal,
-    NamedTuple,
-    TypeAlias,
-    TypedDict,
-)
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-import relpos.torch as functions
-from relpos import recipes
-from relpos._biases import MAX_BUCKETS
-from relpos._checks import POSITION_LIMIT, as_flag, kind_of
+from relpos._checks import as_flag, kind_of
 from relpos._schemes import same_name
-from relpos._suggestions import as_scheme
-from relpos.nn import position as layers
-from relpos.nn._inputs import (
-    about_max_len,
-    as_probability,
-    as_settings,
-    as_size,
-    check_offset,
-)
-from relpos.nn.multihead import as_causal, default_sizes
-from relpos.nn.position import MUSIC_ROWS, music_rows
+from relpos.nn._inputs import as_probability, as_settings, as_size, check_offset
+from relpos.nn.multihead import as_causal
+from relpos.nn.position import MUSIC_ROWS
 from relpos.torch._causal import as_causal_bias, causal_terms, check_size
-from relpos.torch._tensors import check_kinds, check_type, without_modes
-from relpos.torch._tracing import constant_result
+from relpos.torch._tensors import check_kinds, check_type
 from relpos.torch.nn._layer import (
     Layer,
     Options,
     as_int,
     check_shape,
     join_heads,
-    normal_parameter,
     split_heads,
-    xavier_parameter,
 )
+from relpos.torch.nn._positions import SCHEMES, projections, sizes_of
 
 __all__ = ["RelativeMultiheadAttention"]
 
 if TYPE_CHECKING:
     from relpos.nn import multihead
+    from relpos.torch._causal import CausalTerms
 
     #: Every name that `position` takes here.
     PositionName: TypeAlias = (
         multihead.PositionName | Literal["deberta", "disentangled_attention"]
     )
-
-    from relpos.torch._causal import CausalTerms
-
-
-class Sizes(TypedDict, total=False):
-    """Arguments that belong to a position, each of some positions only."""
-
-    max_relative_position: int | None
-    max_len: int
-    num_buckets: int
-    max_distance: int
-    bidirectional: bool
-    base: float
-    width: int
-
-
-class Terms(TypedDict, total=False):
-    """Keywords of an attention function that a position computes."""
-
-    rel_key: Tensor
-    rel_query: Tensor
-    rel_value: Tensor
-    rel_bias: Tensor
-    pos_bias_u: Tensor
-    pos_bias_v: Tensor
-    buckets: Tensor
-    min_relative_position: int
-    scale: float
-    # of FIRE's network
-    w1: Tensor
-    b1: Tensor
-    w2: Tensor
-    b2: Tensor
-    c: Tensor
-    threshold: Tensor
 
 
 class Extent(NamedTuple):
@@ -405,8 +348,9 @@ class RelativeMultiheadAttention(Layer, nn.MultiheadAttention):
                 query_offset=query_offset,
             )
             return nested(out, padding), weights
-        dtype = query.dtype
-        (query, key, value), unbatched = self._project(query, key, value)
+        projected, unbatched = self._project(query, key, value)
+        dtype = query.dtype  # of the input: masks of bool become numbers in it
+        query, key, value = projected
         batch, heads, length, _ = query.shape
         extent = Extent(batch, heads, length, key.shape[-2])
         causal = as_flag("is_causal", is_causal)
@@ -602,298 +546,3 @@ def nested(x: Tensor, padding: Tensor) -> Tensor:
     lengths = (~padding).sum(dim=1).tolist()
     items = zip(x.unbind(), lengths, strict=True)
     return torch.nested.as_nested_tensor([item[:length] for item, length in items])
-
-
-# ---- positions by name: their parameters and keywords --------------------------------
-
-
-class Position:
-    """Base of the positions, as `relpos.nn.Position` is of its layers: here none.
-
-    The parameters are the module's own, and have the names of the keywords. One that
-    computes its tables writes `arguments`, one that rotates queries and keys `rotate`.
-    """
-
-    #: The function of relpos.torch that takes the keywords.
-    function: ClassVar[Callable[..., Any]] = staticmethod(functions.attention)
-    #: Parameters that are keywords of the function.
-    names: ClassVar[tuple[str, ...]] = ()
-    #: Whether it computes with the offset, which is an integer of all items then.
-    has_one_offset: ClassVar[bool] = False
-    #: No token may be as far as this from another one, or from position 0.
-    limit: ClassVar[int] = POSITION_LIMIT
-
-    def start(self, module: Any, options: Options) -> None:
-        """Register the parameters in a module."""
-
-    def default_offset(
-        self, query_length: int, key_length: int, shift: int | None = None
-    ) -> int | None:
-        """Return the position of query 0 where the call does not tell, None: ask.
-
-        `shift` is what a mask says of it.
-        """
-        return 0 if query_length == key_length else shift
-
-    def arguments(self, module: Any, query: Tensor, key: Tensor, offset: int) -> Terms:
-        """Return keywords of the function: here every parameter under its name."""
-        terms: Terms = {}
-        for name in self.names:
-            terms[name] = getattr(module, name)  # type: ignore[literal-required]
-        return terms
-
-    def rotate(self, module: Any, x: Tensor, offset: int = 0) -> Tensor:
-        """Return queries or keys as attention is to see them: here as they are."""
-        return x
-
-    def attend(self, module: Any, *heads: Tensor, **keywords: Any) -> Any:
-        """Return the result of the function."""
-        return self.function(*heads, **keywords)
-
-
-# ---- none, and tables of vectors ----------------------------------------------------
-
-
-class Nothing(Position):
-    """No position: a causal mask counts from the first query and key on."""
-
-    def default_offset(
-        self, query_length: int, key_length: int, shift: int | None = None
-    ) -> int:
-        return 0 if shift is None else shift
-
-
-class Shaw(Position):
-    function = staticmethod(functions.shaw_attention)
-    names = "rel_key", "rel_value"
-
-    def start(self, module: Any, options: Options) -> None:
-        shape = 2 * module.sizes["max_relative_position"] + 1, module.head_dim
-        module.rel_key = xavier_parameter(shape, **options)
-        module.rel_value = xavier_parameter(shape, **options)
-
-
-class Music(Position):
-    function = staticmethod(functions.relative_global_attention)
-
-    def start(self, module: Any, options: Options) -> None:
-        rows = music_rows(module.sizes["max_len"], module.is_causal)
-        module.rel_key = normal_parameter((rows, module.head_dim), 1.0, **options)
-
-    def arguments(self, module: Any, query: Tensor, key: Tensor, offset: int) -> Terms:
-        first = 1 - module.sizes["max_len"]
-        return {"rel_key": module.rel_key, "min_relative_position": first}
-
-    def attend(self, module: Any, *heads: Tensor, **keywords: Any) -> Any:
-        try:
-            return super().attend(module, *heads, **keywords)
-        except IndexError as error:
-            raise about_max_len(error, module.sizes["max_len"]) from None
-
-
-class TransformerXL(Position):
-    function = staticmethod(functions.transformer_xl_attention)
-    has_one_offset = True
-    limit = layers.TransformerXL._limit
-
-    def start(self, module: Any, options: Options) -> None:
-        shape = module.num_heads, module.head_dim
-        module.pos_bias_u = normal_parameter(shape, 0.02, **options)
-        module.pos_bias_v = normal_parameter(shape, 0.02, **options)
-        width = module.embed_dim
-        module.pos_proj = nn.Linear(width, width, bias=False, **options)
-
-    def default_offset(
-        self, query_length: int, key_length: int, shift: int | None = None
-    ) -> int:
-        return key_length - query_length  # where its table is, whatever is hidden
-
-    def arguments(self, module: Any, query: Tensor, key: Tensor, offset: int) -> Terms:
-        lq, lk = query.shape[-2], key.shape[-2]
-        farthest = lq - 1 + offset
-        rows = max(lq + lk - 1, 1)  # also of no tokens
-        distances = farthest - torch.arange(rows, device=query.device)
-        encodings = functions.sinusoidal(
-            distances, module.embed_dim, layout="concat", dtype=module.pos_bias_u.dtype
-        )
-        return {
-            "rel_key": split_heads(module.pos_proj(encodings), module.num_heads),
-            "pos_bias_u": module.pos_bias_u,
-            "pos_bias_v": module.pos_bias_v,
-            "min_relative_position": -farthest,
-        }
-
-
-@lru_cache(maxsize=64)
-def _kept_buckets(recipe: Callable[..., Any], rows: int, **sizes: Any) -> Tensor:
-    """Return the buckets of a recipe for tables of so many rows."""
-    return without_modes(recipe(np.zeros((rows, 1)), **sizes)["buckets"])
-
-
-@constant_result
-def deberta_buckets(max_relative_position: int | None, num_buckets: int) -> Tensor:
-    """Return the rows of DeBERTa's tables, the past first."""
-    rows, reach = 2 * num_buckets, max_relative_position
-    return _kept_buckets(recipes.deberta, rows, max_position=reach)
-
-
-class DeBERTa(Position):
-    def start(self, module: Any, options: Options) -> None:
-        if module.kdim != module.embed_dim:
-            raise ValueError(
-                f"kdim: got {module.kdim} with position='deberta', which projects "
-                f"positions as keys; expected embed_dim = {module.embed_dim}"
-            )
-        span = as_int("num_buckets", module.sizes["num_buckets"], 4, MAX_BUCKETS)
-        reach = module.sizes["max_relative_position"]
-        if reach is not None:
-            as_int("max_relative_position", reach, span // 2 + 2, POSITION_LIMIT)
-        shape = 2 * span, module.embed_dim
-        module.rel_embeddings = normal_parameter(shape, 0.02, **options)
-        deberta_buckets(**module.sizes)  # says what else is wrong with the sizes
-
-    def arguments(self, module: Any, query: Tensor, key: Tensor, offset: int) -> Terms:
-        weights, biases = projections(module)
-        rows = module.rel_embeddings
-        pos_query = nn.functional.linear(rows, weights.query, biases.query)
-        pos_key = nn.functional.linear(rows, weights.key, biases.key)
-        return {
-            "rel_key": split_heads(pos_key, module.num_heads),
-            "rel_query": split_heads(pos_query, module.num_heads),
-            "buckets": deberta_buckets(**module.sizes).to(query.device),
-            "scale": (3 * module.head_dim) ** -0.5,  # of a sum of three products
-        }
-
-
-class Projections(NamedTuple):
-    """Weights or biases of the projections of a module."""
-
-    query: Tensor | None
-    key: Tensor | None
-    value: Tensor | None
-
-
-def projections(module: Any) -> tuple[Projections, Projections]:
-    """Return the weights and the biases, which may be packed in one parameter."""
-    if module.in_proj_weight is not None:
-        weights = Projections(*module.in_proj_weight.chunk(3))
-    else:
-        weights = Projections(
-            module.q_proj_weight, module.k_proj_weight, module.v_proj_weight
-        )
-    biases = Projections(None, None, None)
-    if module.in_proj_bias is not None:
-        biases = Projections(*module.in_proj_bias.chunk(3))
-    return weights, biases
-
-
-# ---- biases, and rotations ----------------------------------------------------------
-
-
-@constant_result
-def t5_buckets(num_buckets: int, max_distance: int, bidirectional: bool) -> Tensor:
-    """Return the rows of T5's weight, the past first."""
-    return _kept_buckets(
-        recipes.t5,
-        num_buckets,
-        num_buckets=num_buckets,
-        bidirectional=bidirectional,
-        max_distance=max_distance,
-    )
-
-
-class T5(Position):
-    def start(self, module: Any, options: Options) -> None:
-        shape = module.sizes["num_buckets"], module.num_heads
-        module.rel_bias = normal_parameter(shape, module.embed_dim**-0.5, **options)
-        t5_buckets(**module.sizes)  # says what is wrong with the sizes
-
-    def arguments(self, module: Any, query: Tensor, key: Tensor, offset: int) -> Terms:
-        buckets = t5_buckets(**module.sizes).to(query.device)
-        return {"rel_bias": module.rel_bias.T, "buckets": buckets}
-
-
-class ALiBi(Position):
-    has_one_offset = True
-    limit = layers.ALiBi._limit
-
-    def arguments(self, module: Any, query: Tensor, key: Tensor, offset: int) -> Terms:
-        length = max(query.shape[-2] + offset, key.shape[-2] - offset, 1)
-        # slopes of 16 bits, or a bias that autocast rounds, would be inexact
-        wide = torch.promote_types(query.dtype, torch.float32)
-        slopes = functions.alibi_slopes(module.num_heads, dtype=wide)
-        with torch.autocast("cpu", enabled=False):
-            bias = functions.alibi_bias(slopes.to(query.device), length)
-        return {"rel_bias": bias}
-
-
-class Rotary(Position):
-    has_one_offset = True
-    limit = layers.Rotary._limit
-
-    def start(self, module: Any, options: Options) -> None:
-        if module.head_dim % 2:
-            raise ValueError(
-                f"num_heads: got {module.num_heads}, heads of {module.head_dim} "
-                "columns, with position='rope'; expected an even number of columns"
-            )
-        module.base = float(module.sizes["base"])
-
-    def rotate(self, module: Any, x: Tensor, offset: int = 0) -> Tensor:
-        return functions.apply_rotary(x, base=module.base, offset=offset)
-
-
-class FIRE(Position):
-    function = staticmethod(functions.fire_attention)
-    names = "w1", "b1", "w2", "b2", "c", "threshold"
-
-    def start(self, module: Any, options: Options) -> None:
-        width = module.sizes["width"]
-        hidden = nn.Linear(1, width, **options)
-        output = nn.Linear(width, module.num_heads, **options)
-        module.w1 = nn.Parameter(hidden.weight.detach()[:, 0].clone())
-        module.b1, module.w2, module.b2 = hidden.bias, output.weight, output.bias
-        module.c = nn.Parameter(torch.tensor(0.1, **options))
-        start = float(module.sizes["max_distance"])
-        module.threshold = nn.Parameter(torch.tensor(start, **options))
-
-
-SCHEMES: dict[str | None, Position] = {
-    None: Nothing(),
-    "shaw": Shaw(),
-    "music": Music(),
-    "transformer_xl": TransformerXL(),
-    "t5": T5(),
-    "alibi": ALiBi(),
-    "rope": Rotary(),
-    "fire": FIRE(),
-    "deberta": DeBERTa(),
-}
-
-
-def sizes_of(position: str | None, arguments: Mapping[str, Any]) -> Sizes:
-    """Return the sizes of a position: arguments that are not None, else its defaults.
-
-    `arguments` has those of all positions.
-    """
-    names = [name for name in SCHEMES if name is not None]
-    known = {name: default_sizes(name) for name in names}
-    defaults: dict[str, Any] = {}
-    if position is not None:
-        defaults = known[as_scheme("position", position, names)]
-    for name, value in arguments.items():
-        if value is not None and name not in defaults:
-            theirs = [other for other, sizes in known.items() if name in sizes]
-            raise ValueError(
-                f"{name}: got {value!r} with position={position!r}; expected "
-                f"None, as it belongs to {', '.join(map(repr, theirs))}"
-            )
-    sizes: Sizes = {}
-    for name, default in defaults.items():
-        if name in arguments:  # the layers of `relpos.nn` have more
-            value = arguments[name]
-            if value is None:
-                value = default
-            sizes[name] = value  # type: ignore[literal-required]
-    as_settings(sizes)
-    return sizes
