@@ -314,14 +314,6 @@ def layer_owns_biases(r_r_bias: object, r_w_bias: object) -> bool:
     )
 
 
-def settings_of(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments that are settings; one says who owns the biases."""
-    named = {"owns_biases" if n == "r_r_bias" else n: x for n, x in given.items()}
-    named["owns_biases"] = layer_owns_biases(given["r_r_bias"], given["r_w_bias"])
-    unused = "r_w_bias", "tgt_len", "ext_len", "mem_len"
-    return {name: x for name, x in named.items() if name not in unused}
-
-
 def check_rows(rows: int, length: int, total: int, causal: bool) -> None:
     """Raise unless r has rows for every distance that may be visible."""
     need = total if causal else total + length - 1

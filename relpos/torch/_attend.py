@@ -94,6 +94,7 @@ def attend(setting: Setting, tensors: Sequence[Tensor]) -> Results:
             return _attend_as_operator(setting, tensors)
         if torch.compiler.is_compiling():  # one that may stops here, and runs it as is
             raise not_compiled(_NAME)
+    # a mask over which vmap maps has no numbers to look at
     if "attn_mask" in setting.names:
         mask = tensors[setting.names.index("attn_mask")]
         setting.looks = not is_batched(mask)
@@ -298,6 +299,7 @@ def _like_forward(
     setting = _setting(names, settings)
     by_name = dict(zip(names, operands, strict=True))
     check_devices(by_name)
+    # the batch axes of all operands broadcast; what `AXES` lacks has none
     batches = [
         tensor.shape[: max(tensor.dim() - AXES[name], 0)]
         for name, tensor in by_name.items()
@@ -306,6 +308,7 @@ def _like_forward(
     batch = torch.broadcast_shapes(*batches)
     query, key, value = by_name["query"], by_name["key"], by_name["value"]
     rows = (*batch, query.shape[-3], query.shape[-2])
+    # `compute` rounds the result of the operator, which has no 16 bits
     wide = any(x.dtype == torch.float64 for name, x in by_name.items() if name in TYPED)
     dtype = torch.float64 if wide else torch.float32
     weights = (*rows, key.shape[-2]) if setting.values["return_weights"] else (0,)
@@ -321,6 +324,7 @@ def _like_forward(
 
 @_attention_backward.register_fake
 def _like_backward(needs_grad: Sequence[bool], *args: Any) -> list[Tensor]:
+    # new_empty is contiguous, as `_engine.backward` makes the gradients
     pairs = zip(args[_OTHERS], needs_grad, strict=True)
     return [x.new_empty(x.shape) for x, need in pairs if need]
 

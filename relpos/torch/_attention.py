@@ -24,7 +24,7 @@ from relpos._settings import kernels
 from relpos.torch._attend import Attend, attend
 from relpos.torch._causal import INTEGERS, without_causal_bias
 from relpos.torch._engine import TYPED, Setting, name_results, shown
-from relpos.torch._functions import own_setting
+from relpos.torch._functions import copied_setting
 from relpos.torch._tensors import attention_dtype, check_type, under_autocast
 from relpos.torch._tracing import PLAIN, is_plain, record
 
@@ -64,6 +64,7 @@ class AttentionOutput(NamedTuple):
 
 def _read(args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
     """Return the results of a call of tensors that C reads, None of another one."""
+    # C would run the call, and not the tracer or the transform that is active
     if not is_plain():
         return None
     threads, records = torch.get_num_threads(), torch.is_grad_enabled()
@@ -322,6 +323,7 @@ def by_kind(arguments: dict[str, Any]) -> tuple[dict[str, Tensor], Values]:
             continue
         if type(value) is float and value == DEFAULTS.get(name):
             continue  # each module has a 0.0 of its own
+        # first what is a tensor, then what becomes one, then what may not be one
         if isinstance(value, Tensor) and name in _TENSORS:
             if type(value) not in PLAIN:  # before it is asked for anything
                 check_type(shown(name), type(value))
@@ -338,7 +340,7 @@ def by_kind(arguments: dict[str, Any]) -> tuple[dict[str, Tensor], Values]:
         elif name in _COUNTS and not isinstance(value, INTEGERS):
             tensors[name] = torch.from_numpy(as_integers(name, value))
         else:
-            values[name] = own_setting(name, value)  # type: ignore[literal-required]
+            values[name] = copied_setting(name, value)  # type: ignore[literal-required]
     return tensors, values
 
 

@@ -307,6 +307,7 @@ def apply_rotary(
     >>> x.grad[1].numpy().round(4)
     array([0.8415, 0.5403])
     """
+    # an operator takes a tensor; a number has the widest dtype, and promotes nothing
     if isinstance(magnitude, Real):
         number = as_real("magnitude", magnitude)
         magnitude = torch.tensor(number, dtype=torch.float64, device="cpu")

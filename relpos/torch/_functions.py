@@ -93,6 +93,7 @@ class TensorFunction:
         short: str | None = None,
     ) -> None:
         self.name = name
+        # the schema is also the one list of names, in the order of an operator's call
         parts = [part.split() for part in arguments.split(", ")]
         self.operands = [n for kind, n in parts if kind.startswith("Tensor")]
         self.settings = [n for _, n in parts[len(self.operands) :]]
@@ -120,16 +121,19 @@ class TensorFunction:
                 raise TypeError(f"{name}: got {kind_of(value)}; expected a tensor")
             if type(value) not in PLAIN:  # before it is asked for anything
                 check_type(name, type(value))
+            # else the gradient would be lost in silence
             if name not in self.gradients and requires_grad(value):
                 raise ValueError(
                     f"{name}: requires a gradient, which {self.name} does not have; "
                     f"expected a tensor without ({name}.detach())"
                 )
         for name in self.settings:
-            values[name] = own_setting(name, values[name])
+            values[name] = copied_setting(name, values[name])
         fixed = values.get("dtype", self.dtype)
         if fixed is not None or not torch.is_autocast_enabled("cpu"):
             return self._call(values)
+        # Operands are not rounded to autocast's dtype, only the result is. Those of 16
+        # bits give a result of 16 bits, so that they are widened for another dtype.
         plain = result_dtype(values[name] for name in self._typed)
         dtype = under_autocast(plain)
         if dtype != plain and plain.itemsize == 2:  # it would be rounded twice
@@ -141,6 +145,7 @@ class TensorFunction:
     def _call(self, values: Arguments) -> Tensor:
         args = [values[name] for name in (*self.operands, *self.settings)]
         traced = is_traced(self._tensors(args))
+        # elsewhere `array_of` checks what it cannot read
         if traced or torch._C._are_functorch_transforms_active():
             check_kinds({name: values[name] for name in self.operands})
         if traced:
@@ -169,6 +174,7 @@ class TensorFunction:
         return tensor_of(array, self._dtype(values)).contiguous()  # as `like` says
 
     def like(self, *args: Any) -> Tensor:
+        """Return a tensor like the result, without its numbers, for a tracer."""
         values = self.named(*args)
         check_devices(values)
         empty: Tensor = args[0].new_empty(
@@ -216,6 +222,7 @@ class TensorFunction:
         """Keep arguments for the backward, without an operand that it does not read."""
         count = len(self.operands)
         operands, ctx.settings = list(args[:count]), args[count:]
+        # the gradient of `linear` does not read it; those of other operands do
         with_gradient = [n for n, need in enumerate(needed[:count]) if need]
         if with_gradient == [self.linear]:
             operands[self.linear] = None
@@ -246,6 +253,7 @@ class TensorFunction:
     def _define(self, arguments: str) -> None:
         """Register the operators of both directions, for compiled programs."""
         library = f"relpos::{self.name}"
+        # `like` says shape, dtype and order of axes before there is a result
         self._op = torch.library.custom_op(
             library, self._op_run, mutates_args=(), schema=f"({arguments}) -> Tensor"
         )
@@ -253,6 +261,7 @@ class TensorFunction:
         self._op.register_vmap(partial(self.vmap, self._op))
         if self.backward is None:
             return
+        # without an error of its own, a second derivative would be zero in silence
         self._backward_op = torch.library.custom_op(
             f"{library}_backward",
             self.run_backward,
@@ -376,6 +385,7 @@ class Apply(Reverse):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
         call = partial(apply, Gradients, ctx.function)
+        # the first argument of the forward is the function
         needed = ctx.needs_input_grad[1:]
         return None, *ctx.function.differentiate(ctx, needed, grad, call)
 
@@ -424,6 +434,7 @@ def counted(positions: Any, like: Tensor | None = None) -> Tensor:
     """Return positions, those of an int n being 0, 1, ..., n - 1 on `like`'s device."""
     if isinstance(positions, Tensor):
         return positions
+    # an array without axes is an integer
     is_array = type(positions) is np.ndarray and positions.ndim
     if is_array or isinstance(positions, list | tuple):
         raise TypeError(
@@ -435,7 +446,7 @@ def counted(positions: Any, like: Tensor | None = None) -> Tensor:
     return torch.arange(positions, device=device)
 
 
-def own_setting(name: str, value: Any) -> Any:
+def copied_setting(name: str, value: Any) -> Any:
     """Return a setting that no change of an array or of a list reaches later."""
     if isinstance(value, Tensor):
         raise TypeError(f"{name}: got {NO_TENSOR}")

@@ -25,7 +25,7 @@ from relpos._foreign import module_of
 from relpos._twins import TENSORS, twin
 from relpos.torch._attention import AttentionOutput, attention, compute
 from relpos.torch._causal import without_causal_bias
-from relpos.torch._functions import check_tensors, own_setting
+from relpos.torch._functions import check_tensors, copied_setting
 from relpos.torch._tensors import (
     check_dense,
     check_devices,
@@ -227,6 +227,7 @@ def transformer_xl_attention(
     ... )[0, :, 0]
     tensor([1.5000, 1.0000])
     """
+    # the defaults are computed from their shapes
     check_tensors({"query": query, "key": key, "rel_key": rel_key})
     settings = transformer_xl_settings(query, key, rel_key, keywords)
     return attention(
@@ -358,18 +359,18 @@ def fire_attention(
         "b2": None,
         "c": None,
         "threshold": None,
-        "signed": own_setting("signed", signed),
-        "eps": own_setting("eps", eps),
+        "signed": copied_setting("signed", signed),
+        "eps": copied_setting("eps", eps),
     }
     # either may be a tensor, with a gradient, or a number
     if isinstance(c, Tensor):
         arguments["c"] = c
     else:
-        values["c"] = own_setting("c", c)
+        values["c"] = copied_setting("c", c)
     if isinstance(threshold, Tensor):
         arguments["threshold"] = threshold
     else:
-        values["threshold"] = own_setting("threshold", threshold)
+        values["threshold"] = copied_setting("threshold", threshold)
     return compute(arguments, return_lse, rng, values)
 
 

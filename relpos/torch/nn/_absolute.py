@@ -208,6 +208,7 @@ class DynamicPositionBias(Layer):
             length = as_int("length", length, 1)
         weight = next(self.parameters())
         wide = torch.promote_types(weight.dtype, torch.float32)
+        # PyTorch's Linear takes one number, the distance, for each relative position
         x = torch.arange(length - 1, -length, -1).to(weight.device, wide)
         if self.log_distance:
             x = x.sign() * (x.abs() + 1).log()
@@ -231,6 +232,7 @@ class _Convolution(nn.Module):
     def __init__(self, shape: tuple[int, ...], device: Any, dtype: Any) -> None:
         super().__init__()
         options = {"device": device, "dtype": dtype}
+        # as in `relpos.nn`: of variance 4 / (k embed_dim)
         start = torch.empty(shape, **options)
         start.normal_(std=(4 / (shape[0] * shape[-1])) ** 0.5)
         self.bias = nn.Parameter(torch.zeros(shape[0], **options))
@@ -303,6 +305,7 @@ class ConvPositionEmbedding(Layer):
         if mask is not None:
             check_shape("mask", mask, tuple(x.shape[:2]))
             x = x.masked_fill(~as_zero_one("mask", mask)[..., None], 0)
+        # weight_g has the norm of each tap, weight_v its direction
         weight = conv.weight_v * (conv.weight_g / _lengths(conv.weight_v))
         taps = weight.shape[-1]
         length = x.shape[1]
@@ -317,6 +320,7 @@ class ConvPositionEmbedding(Layer):
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, *args: Any
     ) -> None:
+        # a state that has both names is left to torch, which reports the other one
         for other, name in OTHER_NAMES.items():
             if prefix + other in state_dict and prefix + name not in state_dict:
                 state_dict[prefix + name] = state_dict.pop(prefix + other)

@@ -16,8 +16,8 @@ from relpos.nn.transformer_xl import (
     check_pairs,
     check_queries,
     check_rows,
+    layer_owns_biases,
     read_call,
-    settings_of,
 )
 from relpos.torch._causal import visible_pairs
 from relpos.torch._functions import check_tensors
@@ -312,20 +312,19 @@ class RelPartialLearnableMultiHeadAttn(Layer):
         device: Any = None,
         dtype: Any = None,
     ) -> None:
-        arguments = settings_of(
-            {
-                "n_head": n_head,
-                "d_model": d_model,
-                "d_head": d_head,
-                "dropout": dropout,
-                "dropatt": dropatt,
-                "pre_lnorm": pre_lnorm,
-                "r_r_bias": r_r_bias,
-                "r_w_bias": r_w_bias,
-                "layer_norm_epsilon": layer_norm_epsilon,
-            }
+        owns_biases = layer_owns_biases(r_r_bias, r_w_bias)
+        settings, options = self._set_up(
+            device,
+            dtype,
+            n_head=n_head,
+            d_model=d_model,
+            d_head=d_head,
+            dropout=dropout,
+            dropatt=dropatt,
+            pre_lnorm=pre_lnorm,
+            owns_biases=owns_biases,
+            layer_norm_epsilon=layer_norm_epsilon,
         )
-        settings, options = self._set_up(device, dtype, **arguments)
         self.n_head, self.d_head = settings.n_head, settings.d_head
         self.d_model, self.dropatt = settings.d_model, settings.dropatt
         self.pre_lnorm, self.owns_biases = settings.pre_lnorm, settings.owns_biases

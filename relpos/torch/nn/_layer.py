@@ -87,6 +87,7 @@ def as_zero_one(name: str, mask: Tensor) -> Tensor:
     """
     if mask.dtype == torch.bool:
         return mask
+    # the values of a tensor that is traced or on the meta device are not known
     flags = mask.bool()
     if has_values(mask) and not torch.equal(flags.to(mask.dtype), mask):
         raise ValueError(

@@ -278,6 +278,7 @@ class RelativeMultiheadAttention(Layer, nn.MultiheadAttention):
         self, state_dict: dict[str, Any], prefix: str, *args: Any
     ) -> None:
         super()._load_from_state_dict(state_dict, prefix, *args)
+        # torch reports sizes that differ; this says what the two sizes mean
         shape = getattr(state_dict.get(f"{prefix}rel_key"), "shape", None)
         if self.position == "music" and shape not in (None, self.rel_key.shape):
             args[-1].append(f"{prefix}rel_key: {MUSIC_ROWS}")
@@ -388,6 +389,7 @@ class RelativeMultiheadAttention(Layer, nn.MultiheadAttention):
         unbatched = isinstance(query, Tensor) and query.dim() == 2
         check_shape("query", query, self._axes("L", "N", self.embed_dim, unbatched))
         if query is key is value and self.in_proj_weight is not None:
+            # one product instead of three
             packed = nn.functional.linear(query, self.in_proj_weight, self.in_proj_bias)
             parts = packed.chunk(3, dim=-1)
         else:
@@ -458,6 +460,7 @@ class RelativeMultiheadAttention(Layer, nn.MultiheadAttention):
                         f"integer, as position={self.position!r} asks"
                     )
                 offset = offset.item()
+            # tables are made for one offset of all items
             offset = as_int("query_offset", offset)
             if not torch.compiler.is_compiling():  # where it would bound the lengths
                 check_offset(offset, length, total, scheme.limit)
@@ -495,6 +498,7 @@ def _merged(
         masks.append(padding[:, None, None])
     if not masks:
         return None
+    # PyTorch's masks have True where a key is hidden, those of attention where not
     if all(mask.dtype == torch.bool for mask in masks):
         return ~reduce(torch.logical_or, masks)
     return reduce(torch.add, [_as_scores(mask, dtype) for mask in masks])

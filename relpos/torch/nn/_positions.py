@@ -137,6 +137,7 @@ class Music(Position):
         module.rel_key = normal_parameter((rows, module.head_dim), 1.0, **options)
 
     def arguments(self, module: Any, query: Tensor, key: Tensor, offset: int) -> Terms:
+        # rows count from the farthest key of the past on, in both sizes of the table
         first = 1 - module.sizes["max_len"]
         return {"rel_key": module.rel_key, "min_relative_position": first}
 
@@ -144,6 +145,7 @@ class Music(Position):
         try:
             return super().attend(module, *heads, **keywords)
         except IndexError as error:
+            # attention speaks of its table, which the caller of a module does not know
             raise about_max_len(error, module.sizes["max_len"]) from None
 
 
@@ -181,12 +183,15 @@ class TransformerXL(Position):
         }
 
 
+# Layers of one size share their buckets, also across modes: a tensor of inference mode
+# in the cache would break a later training.
 @lru_cache(maxsize=64)
 def _cached_buckets(recipe: Callable[..., Any], rows: int, **sizes: Any) -> Tensor:
     """Return the buckets of a recipe for tables of so many rows."""
     return without_modes(recipe(np.zeros((rows, 1)), **sizes)["buckets"])
 
 
+# A compiled program has them as constants, as a recipe computes on arrays.
 @constant_result
 def deberta_buckets(max_relative_position: int | None, num_buckets: int) -> Tensor:
     """Return the rows of DeBERTa's tables, the past first."""
@@ -275,6 +280,7 @@ class ALiBi(Position):
     limit = layers.ALiBi._limit
 
     def arguments(self, module: Any, query: Tensor, key: Tensor, offset: int) -> Terms:
+        # the bias serves relative positions on both sides up to this one
         length = max(query.shape[-2] + offset, key.shape[-2] - offset, 1)
         # slopes of 16 bits, or a bias that autocast rounds, would be inexact
         wide = torch.promote_types(query.dtype, torch.float32)
@@ -306,7 +312,7 @@ class FIRE(Position):
 
     def start(self, module: Any, options: Options) -> None:
         width = module.sizes["width"]
-        # both layers start as torch's do
+        # the network starts as two layers of torch, whose parameters it takes
         hidden = nn.Linear(1, width, **options)
         output = nn.Linear(width, module.num_heads, **options)
         module.w1 = nn.Parameter(hidden.weight.detach()[:, 0].clone())
