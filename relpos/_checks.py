@@ -68,20 +68,24 @@ def hinted(function: Callable[P, R], owner: type[Any] | None = None) -> Callable
         try:
             return function(*args, **keywords)
         except TypeError as error:
-            if said := misfit(function, owner, args, keywords):
-                error.args = (said,)
+            # A TypeError may also come from within a call that fits: it stays as it is.
+            reason = misfit(function, owner, args, keywords)
+            if reason is not None:
+                error.args = (reason,)
             raise
 
     return call
 
 
-def check_keywords(called: str, given: Iterable[str], known: Collection[str]) -> None:
-    """Raise unless `called` has all keywords that are given, as `hinted` does."""
-    for name in given:
+def check_keywords(
+    called: str, keywords: Iterable[str], known: Collection[str]
+) -> None:
+    """Raise unless `called` has all these keywords, as `hinted` does."""
+    for name in keywords:
         if name not in known:
-            said = meant(name, [*known], called)
+            hint = meant(name, [*known], called)
             raise TypeError(
-                f"{name}: got an unexpected keyword argument {name!r}; {said}"
+                f"{name}: got an unexpected keyword argument {name!r}; {hint}"
             )
 
 
@@ -109,8 +113,9 @@ def reject_foreign(name: str, value: object) -> None:
             "(relpos.torch has functions for tensors, with autograd; for arrays "
             "pass tensor.detach().cpu().numpy())"
         )
-    if (why := refusal(value)) is not None:
-        raise TypeError(f"{name}: {why}")
+    reason = refusal(value)
+    if reason is not None:
+        raise TypeError(f"{name}: {reason}")
 
 
 def as_array(name: str, value: object) -> Array:
@@ -168,31 +173,35 @@ def singles(array: Array) -> Array:
     return native(array, _SINGLE) if is_short else array
 
 
-def common_dtype(*given: Array | np.dtype[Any]) -> np.dtype[Any]:
+def common_dtype(*operands: Array | np.dtype[Any]) -> np.dtype[Any]:
     """Return NumPy's `result_type`; that of bfloat16 and float16 is float32."""
     try:
-        return np.result_type(*given)
+        return np.result_type(*operands)
     except TypeError:
-        dtypes = (x.dtype if isinstance(x, np.ndarray) else x for x in given)
-        return np.result_type(np.float32, *(x for x in dtypes if x.char in "efd"))
+        # NumPy promotes nothing with bfloat16. All its numbers are float32.
+        dtypes = [x.dtype if isinstance(x, np.ndarray) else x for x in operands]
+        known = [x for x in dtypes if x.char in "efd"]
+        return np.result_type(np.float32, *known)
 
 
 def as_float_dtype(dtype: DTypeLike, *, is_stored: bool = False) -> np.dtype[Any]:
     """Return the dtype of a result, float32 or float64, or of 16 bits if stored."""
-    expected = f"expected {'bfloat16, float16, ' * is_stored}float32 or float64"
+    expected = "expected float32 or float64"
+    if is_stored:
+        expected = "expected bfloat16, float16, float32 or float64"
     if is_stored and isinstance(dtype, str) and dtype == "bfloat16":
         return bfloat16  # whose name NumPy has from ml_dtypes alone
     if dtype is None:  # of which NumPy makes float64
         raise TypeError(f"dtype: got None; {expected}")
     try:
-        wanted = np.dtype(dtype)
+        result = np.dtype(dtype)
     except (TypeError, ValueError, SyntaxError):
         got = repr(dtype) if isinstance(dtype, str) else kind_of(dtype)
         raise TypeError(f"dtype: got {got}; {expected}") from None
-    is_short = is_stored and wanted.itemsize == 2 and wanted.isnative
-    if wanted not in _COMPUTED and not (is_short and is_floating(wanted)):
-        raise TypeError(f"dtype: got {wanted}; {expected}")
-    return wanted
+    is_short = is_stored and result.itemsize == 2 and result.isnative
+    if result not in _COMPUTED and not (is_short and is_floating(result)):
+        raise TypeError(f"dtype: got {result}; {expected}")
+    return result
 
 
 def as_integers(name: str, value: object) -> Array:
@@ -207,9 +216,10 @@ def integers_of(name: str, value: object) -> Array:
     array = as_array(name, value)
     if array.dtype.kind == "i":  # most are
         return array[...]
-    kept = stored(array)
-    if array.dtype.kind == "O" and all(type(item) is int for item in kept.flat):
-        large = max(map(int, kept.flat), key=abs, default=0)
+    memory = stored(array)
+    # NumPy makes objects of ints that do not fit its integers: name the largest.
+    if array.dtype.kind == "O" and all(type(item) is int for item in memory.flat):
+        large = max(map(int, memory.flat), key=abs, default=0)
         if not _INT64.min <= large <= _INT64.max:
             raise ValueError(
                 f"{name}: got {short(large)}, which does not fit int64; expected "
@@ -217,9 +227,9 @@ def integers_of(name: str, value: object) -> Array:
             )
     if array.dtype.kind != "u":
         raise TypeError(f"{name}: got {_item_kind(value, array)}; expected integers")
-    if array.size and int(kept.max()) > _INT64.max:
+    if array.size and int(memory.max()) > _INT64.max:
         raise ValueError(
-            f"{name}: got {kept.max()}, which does not fit int64; expected smaller "
+            f"{name}: got {memory.max()}, which does not fit int64; expected smaller "
             "integers"
         )
     return array[...]
@@ -322,22 +332,24 @@ def as_generator(rng: object) -> np.random.Generator:
 def as_choice(name: str, value: object, choices: Collection[str]) -> str:
     if isinstance(value, str) and value in choices:
         return value
-    wanted = ", ".join(repr(choice) for choice in choices)
+    known = ", ".join(repr(choice) for choice in choices)
     if not isinstance(value, str):
-        raise TypeError(f"{name}: got {kind_of(value)}; expected one of {wanted}")
-    raise ValueError(f"{name}: got {value!r}; expected one of {wanted}")
+        raise TypeError(f"{name}: got {kind_of(value)}; expected one of {known}")
+    raise ValueError(f"{name}: got {value!r}; expected one of {known}")
 
 
-def at_least_ndim(name: str, array: Any, ndim: int, wanted: str) -> None:
+def at_least_ndim(name: str, array: Any, ndim: int, expected: str) -> None:
     if array.ndim < ndim:
+        # As a tuple, since a tensor's shape would be printed as torch.Size.
         raise ValueError(
-            f"{name}: shape {(*array.shape,)} has {array.ndim} axes; expected {wanted}"
+            f"{name}: shape {(*array.shape,)} has {array.ndim} axes; expected "
+            f"{expected}"
         )
 
 
-def check_shape(name: str, array: Any, fits: object, wanted: object) -> None:
+def check_shape(name: str, array: Any, fits: object, expected: object) -> None:
     if not fits:
-        raise ValueError(f"{name}: got shape {(*array.shape,)}; expected {wanted}")
+        raise ValueError(f"{name}: got shape {(*array.shape,)}; expected {expected}")
 
 
 def check_match(name: str, array: Array, owner: str, shape: tuple[int, ...]) -> None:
@@ -356,10 +368,12 @@ def native(array: Array, dtype: np.dtype[Any]) -> Array:
     if array.dtype == dtype and array.dtype.isnative and array.flags.aligned:
         return array
     with np.errstate(all="ignore"):  # as `quiet`, where anything is computed
-        kept = stored(array)
-        if dtype != array.dtype == bfloat16:  # NumPy does not convert it
-            kept = widened(kept)
-        return broadcast_to(kept.astype(dtype), array.shape)
+        # Repeated axes are cut first, so that a mask of one row, broadcast to many, is
+        # converted once and not written out.
+        memory = stored(array)
+        if array.dtype == bfloat16 and dtype != bfloat16:  # NumPy does not convert it
+            memory = widened(memory)
+        return broadcast_to(memory.astype(dtype), array.shape)
 
 
 def rounded(array: Array, dtype: np.dtype[Any]) -> Array:
@@ -373,9 +387,9 @@ def rounded(array: Array, dtype: np.dtype[Any]) -> Array:
         return array.astype(dtype, order="C")
 
 
-def like(array: Array, given: Array) -> Array:
-    """Return `array` in the native dtype of what was given."""
-    return rounded(array, given.dtype.newbyteorder("="))
+def like(array: Array, original: Array) -> Array:
+    """Return `array` in the native dtype of another one."""
+    return rounded(array, original.dtype.newbyteorder("="))
 
 
 def rounded_twice(array: Array, dtype: np.dtype[Any]) -> Array:
@@ -399,7 +413,9 @@ def stored(array: Array) -> Array:
 
 def check_bytes(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     """Refuse a shape of more bytes than NumPy can address, even of an empty array."""
-    count = math.prod(shape) or math.prod(size for size in shape if size)
+    count = math.prod(shape)
+    if not count:  # NumPy multiplies the other lengths of an empty array as well
+        count = math.prod(size for size in shape if size)
     if count * dtype.itemsize > _MOST_BYTES:
         raise ValueError(
             f"{name}: shape {shape} has more bytes than memory can address"
@@ -465,10 +481,16 @@ def _overlaps_itself(array: Array) -> bool:
     """Return True where an axis has a smaller stride than the extent of finer ones."""
     if not array.size:
         return False
+    axes = [
+        (abs(stride), size)
+        for stride, size in zip(array.strides, array.shape, strict=True)
+        if size > 1
+    ]
+    # From the finest axis to the coarsest: what the finer ones cover has to end before
+    # the next step.
     extent = array.itemsize
-    axes = zip(array.strides, array.shape, strict=True)
-    for stride, size in sorted((abs(step), size) for step, size in axes if size > 1):
+    for stride, size in sorted(axes):
         if stride < extent:
             return True
-        extent = stride * (size - 1) + extent
+        extent += stride * (size - 1)
     return False

@@ -84,8 +84,11 @@ def names_of(kind: type) -> list[str]:
 
 def expected_instead(kind: type) -> str | None:
     """Say what to pass instead of tensors of a class; None where they are read."""
-    found = (TENSOR_KINDS.get(name, PLAIN) for name in names_of(kind))
-    return next((words for words in found if words != PLAIN), None)
+    for name in names_of(kind):
+        expected = TENSOR_KINDS.get(name, PLAIN)
+        if expected != PLAIN:
+            return expected
+    return None
 
 
 _HOMES = {package.partition(".")[0] for package in _CALLS}

@@ -104,24 +104,29 @@ def misfit(
     parameters = signature(function).parameters
     kinds = {parameter.kind for parameter in parameters.values()}
     called = owner.__name__ if owner else function.__name__
-    for name in () if Parameter.VAR_KEYWORD in kinds else keywords:
-        if name not in parameters:
-            said = meant(name, [*parameters], called, owner)
-            return f"{name}: got an unexpected keyword argument {name!r}; {said}"
+    if Parameter.VAR_KEYWORD not in kinds:
+        for name in keywords:
+            if name not in parameters:
+                hint = meant(name, [*parameters], called, owner)
+                return f"{name}: got an unexpected keyword argument {name!r}; {hint}"
     ordered = [name for name, x in parameters.items() if x.kind in _BY_POSITION]
     if len(args) > len(ordered) and Parameter.VAR_POSITIONAL not in kinds:
-        own = bool(owner)  # self
+        uncounted = 1 if owner else 0  # self, which the caller does not write
+        count, most = len(args) - uncounted, len(ordered) - uncounted
         named = [name for name in parameters if name not in ordered]
         by_name = f" ({', '.join(named)} go by name)" if named else ""
-        came = f"got {len(args) - own} arguments by position"
-        return f"{called}: {came}; expected at most {len(ordered) - own}{by_name}"
-    first = ordered[: len(args)]
-    for name in first:
+        return (
+            f"{called}: got {count} arguments by position; expected at most "
+            f"{most}{by_name}"
+        )
+    by_position = ordered[: len(args)]
+    for name in by_position:
         if name in keywords:
             return f"{name}: got one argument by position, one by name; expected one"
     for name, parameter in parameters.items():
-        wanted = parameter.default is Parameter.empty and parameter.kind not in _ANY
-        if wanted and name not in {*first, *keywords}:
+        has_default = parameter.default is not Parameter.empty
+        is_needed = not has_default and parameter.kind not in _ANY
+        if is_needed and name not in by_position and name not in keywords:
             return f"{name}: got no argument; expected one, which {called} needs"
     return None
 
@@ -130,36 +135,62 @@ def meant(
     name: str, known: list[str], called: str, owner: type[Any] | None = None
 ) -> str:
     """Say which of the known names an unknown one means, or list them."""
-    if found := _tried(name, known):
-        return f"did you mean {' or '.join(found)}?"
-    if owner and (found := _tried(name, [*signature(owner).parameters])):
-        return f"did you mean {' or '.join(found)} of the constructor?"
-    plain = name.replace("_", "").lower()
-    near = [
-        (_distance(plain, form), sorted(form) != sorted(plain), at, there)
-        for there in known
-        for at, form in enumerate((there.replace("_", ""), *there.split("_")))
-    ]
-    least, _, _, there = min(near, default=(len(plain), True, 0, ""))
-    if least <= (len(plain) + 1) // 3 or sorted(there) == sorted(name):
-        return f"did you mean {there}?"
-    takes = ", ".join(x for x in known if x != "self")
-    wanted = f"one of {takes}" if takes else f"none, as {called} has none"
-    return f"expected {wanted}"
+    parameters = _tried(name, known)
+    if parameters:
+        return f"did you mean {' or '.join(parameters)}?"
+    if owner is not None:
+        parameters = _tried(name, [*signature(owner).parameters])
+        if parameters:
+            return f"did you mean {' or '.join(parameters)} of the constructor?"
+    near = _nearest(name, known)
+    if near is not None:
+        return f"did you mean {near}?"
+    names = [x for x in known if x != "self"]
+    if not names:
+        return f"expected none, as {called} has none"
+    return f"expected one of {', '.join(names)}"
 
 
 def _tried(name: str, known: list[str]) -> list[str]:
     """Return those of the known names for which people try another one."""
-    exact = [name] if name in known else []
-    return exact or [x for x in KEYWORDS if x in known and name in KEYWORDS[x].split()]
+    if name in known:
+        return [name]
+    return [x for x in KEYWORDS if x in known and name in KEYWORDS[x].split()]
+
+
+def _nearest(name: str, known: list[str]) -> str | None:
+    """Return the known name of which a name is a misspelling; None if it is of none."""
+    plain = name.replace("_", "").lower()
+    candidates = []
+    for parameter in known:
+        # The name as a whole, and its words: `mask` is near `attn_mask`.
+        forms = [parameter.replace("_", ""), *parameter.split("_")]
+        for number, form in enumerate(forms):
+            # Of equal distances, letters in another order come first, then the words
+            # in their order.
+            other_letters = sorted(form) != sorted(plain)
+            distance = _distance(plain, form)
+            candidates.append((distance, other_letters, number, parameter))
+    if not candidates:
+        return None
+    least, _, _, nearest = min(candidates)
+    # More than a third of wrong letters is another word, not a misspelling.
+    if least <= (len(plain) + 1) // 3 or sorted(nearest) == sorted(name):
+        return nearest
+    return None
 
 
 def _distance(a: str, b: str) -> int:
-    """Return how many letters have to be put in, dropped or replaced."""
+    """Return how many letters have to be inserted, dropped or replaced (Levenshtein).
+
+    Entry n of a row is the distance of what was read of `a` to the first n letters of
+    `b`.
+    """
     row: list[int] = [*range(len(b) + 1)]
     for x in a:
-        last = row
-        row = [last[0] + 1]
-        for at, y in enumerate(b):
-            row.append(min(row[at] + 1, last[at + 1] + 1, last[at] + (x != y)))
+        above = row
+        row = [above[0] + 1]
+        for n, y in enumerate(b):
+            replaced = above[n] + (x != y)
+            row.append(min(row[n] + 1, above[n + 1] + 1, replaced))
     return row[-1]

@@ -125,8 +125,10 @@ class Scheme(NamedTuple):
     @property
     def call(self) -> str:
         """Return the function that takes its operands: its own attention, if any."""
-        own = [name for name in self.functions if name.endswith("attention")]
-        return own[0] if own else "attention"
+        for name in self.functions:
+            if name.endswith("attention"):
+                return name
+        return "attention"
 
     def shapes(
         self, heads: int, lq: int, lk: int, dim: int, k: int, is_causal: bool
@@ -138,21 +140,28 @@ class Scheme(NamedTuple):
         """
         rows = self.rows(lq, lk, k, is_causal)
         width = self.own_width or dim
-        known = {
-            **dict.fromkeys(("rel_key", "rel_query", "rel_value"), (rows, width)),
+        edges = lq * rows
+        shapes: dict[str, tuple[int, ...]] = {
+            "rel_key": (rows, width),
+            "rel_query": (rows, width),
+            "rel_value": (rows, width),
             "position_query": (heads, lq, width),
             "rel_bias": (heads, rows),
             "sinks": (heads,),
             "log_decay": (heads, lk),
-            **dict.fromkeys(("pos_bias_u", "pos_bias_v"), (heads, dim)),
-            **dict.fromkeys(("w1", "b1"), (FIRE_WIDTH,)),
+            "pos_bias_u": (heads, dim),
+            "pos_bias_v": (heads, dim),
+            "w1": (FIRE_WIDTH,),
+            "b1": (FIRE_WIDTH,),
             "w2": (heads, FIRE_WIDTH),
             "b2": (heads,),
-            **dict.fromkeys(("c", "threshold"), ()),
+            "c": (),
+            "threshold": (),
             "indptr": (lq + 1,),
-            **dict.fromkeys(("indices", "labels"), (lq * rows,)),
+            "indices": (edges,),
+            "labels": (edges,),
         }
-        return {name: known[name] for name in self.operands}
+        return {name: shapes[name] for name in self.operands}
 
 
 SCHEMES = (
@@ -208,10 +217,17 @@ SCHEMES = (
     Scheme(
         "rotary",
         (
-            *("apply_rotary", "apply_rotary_backward", "nn.Rotary"),
-            *("rotary_frequencies", "rotary_magnitude", "xpos_magnitude"),
-            *("rotary_from_config", "mrope_angles", "axial_angles"),
-            *("recipes.pope", "recipes.rope_vit"),
+            "apply_rotary",
+            "apply_rotary_backward",
+            "nn.Rotary",
+            "rotary_frequencies",
+            "rotary_magnitude",
+            "xpos_magnitude",
+            "rotary_from_config",
+            "mrope_angles",
+            "axial_angles",
+            "recipes.pope",
+            "recipes.rope_vit",
         ),
         "rotary (RoPE)",
         models=("RoFormer", "GPT-J", "GPT-NeoX", "Llama", "TorchScale (xPos)"),
@@ -221,7 +237,9 @@ SCHEMES = (
     Scheme(
         "shaw_keys",
         (
-            *("shaw_attention", "recipes.botnet", "recipes.wav2vec2_bert"),
+            "shaw_attention",
+            "recipes.botnet",
+            "recipes.wav2vec2_bert",
             "recipes.sam",
         ),
         "relative",
@@ -244,7 +262,10 @@ SCHEMES = (
     Scheme(
         "relative_global_attention",
         (
-            *("relative_global_attention", "skewed_scores", "skew", "unskew"),
+            "relative_global_attention",
+            "skewed_scores",
+            "skew",
+            "unskew",
             "nn.RelativeGlobalAttention",
         ),
         "relative",
@@ -256,10 +277,16 @@ SCHEMES = (
     Scheme(
         "transformer_xl_attention",
         (
-            *("transformer_xl_attention", "transformer_xl_scores", "rel_shift"),
-            *("recipes.xlnet", "recipes.xlnet_segments"),
-            *("recipes.parakeet", "recipes.gemma3n_audio", "recipes.gemma4_audio"),
-            *("recipes.enformer", "recipes.enformer_positions"),
+            "transformer_xl_attention",
+            "transformer_xl_scores",
+            "rel_shift",
+            "recipes.xlnet",
+            "recipes.xlnet_segments",
+            "recipes.parakeet",
+            "recipes.gemma3n_audio",
+            "recipes.gemma4_audio",
+            "recipes.enformer",
+            "recipes.enformer_positions",
             "nn.RelPartialLearnableMultiHeadAttn",
             "nn.ConformerRelPositionAttention",
         ),
@@ -273,8 +300,10 @@ SCHEMES = (
     Scheme(
         "position_query",
         (
-            *("recipes.inkling", "recipes.inkling_temperature"),
-            *("recipes.zipformer", "recipes.zipformer_positions"),
+            "recipes.inkling",
+            "recipes.inkling_temperature",
+            "recipes.zipformer",
+            "recipes.zipformer_positions",
         ),
         "relative",
         models=("Inkling", "Zipformer"),
@@ -293,8 +322,12 @@ SCHEMES = (
     Scheme(
         "rel_bias",
         (
-            *("attention", "nn.DynamicPositionBias", "nn.LearnedBias"),
-            *("recipes.swin", "recipes.swin_v2", "recipes.beit"),
+            "attention",
+            "nn.DynamicPositionBias",
+            "nn.LearnedBias",
+            "recipes.swin",
+            "recipes.swin_v2",
+            "recipes.beit",
         ),
         "relative",
         models=("Swin Transformer", "Swin Transformer V2", "BEiT", "x-transformers"),
@@ -322,9 +355,16 @@ SCHEMES = (
     Scheme(
         "t5",
         (
-            *("recipes.t5", "t5_bias", "t5_bias_backward", "t5_bucket", "nn.T5Bias"),
-            *("recipes.mpnet", "recipes.umt5", "recipes.longt5_local"),
-            *("recipes.wavlm", "recipes.layoutlmv3"),
+            "recipes.t5",
+            "t5_bias",
+            "t5_bias_backward",
+            "t5_bucket",
+            "nn.T5Bias",
+            "recipes.mpnet",
+            "recipes.umt5",
+            "recipes.longt5_local",
+            "recipes.wavlm",
+            "recipes.layoutlmv3",
         ),
         "relative",
         models=("T5", "Flan-T5", "mT5", "UMT5", "LongT5", "MPNet", "LayoutLMv3"),
@@ -408,5 +448,9 @@ def same_name(name: Any, known: Iterable[str | None]) -> Any:
     """Return the one of `known` that names the scheme of `name`, else `name` itself."""
     if not isinstance(name, str):
         return name
-    names = next((scheme.names for scheme in SCHEMES if name in scheme.names), ())
-    return next((each for each in known if each in names), name)
+    for scheme in SCHEMES:
+        if name in scheme.names:
+            for other in known:
+                if other in scheme.names:
+                    return other
+    return name

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cache
 from textwrap import wrap
 from typing import Any, NoReturn
@@ -178,23 +178,45 @@ def _plain(name: str) -> str:
 
 @cache
 def _by_name() -> dict[str, str]:
-    tried = [(name, there) for there, names in TRIED.items() for name in names.split()]
-    called = [(name, s.functions[0]) for s in SCHEMES for name in s.names]
+    """Return the public name that each known name means, by the name as `_plain`."""
+    public_of: dict[str, str] = {}
+    for name, public in _known_names():
+        public_of.setdefault(_plain(name), public)
+    return public_of
+
+
+def _known_names() -> Iterator[tuple[str, str]]:
+    """Yield each known name and the public name that it means, preferred ones first."""
+    # Names that were collected from users and other libraries are the most exact.
+    for public, tried in TRIED.items():
+        for name in tried.split():
+            yield name, public
+    # A scheme means the function that people should meet first.
+    for scheme in SCHEMES:
+        for name in scheme.names:
+            yield name, scheme.functions[0]
+    # A name in a module is known without the module, as `deberta` of relpos.recipes.
     functions = [name for scheme in SCHEMES for name in scheme.functions]
-    dotted = [name for name in (*ALONE.split(), *functions, *TRIED) if "." in name]
-    parts = [(*name.rpartition(".")[::2], name) for name in dotted]
-    own = [(last, name) for _, last, name in parts]
-    forms = {"plot": "plot_{}", "recipes": "{}_attention"}
-    own += [(forms[of].format(x), name) for of, x, name in parts if of in forms]
-    models = [(name, s.functions[0]) for s in SCHEMES for name in s.models]
-    first = reversed([*tried, *called, *own, *models])
-    return {_plain(name): there for name, there in first}
+    in_modules = [x for x in [*ALONE.split(), *functions, *TRIED] if "." in x]
+    for public in in_modules:
+        yield public.rpartition(".")[2], public
+    # A picture is also looked for as plot_*, and a recipe as *_attention.
+    for public in in_modules:
+        module, _, name = public.rpartition(".")
+        if module == "plot":
+            yield f"plot_{name}", public
+        elif module == "recipes":
+            yield f"{name}_attention", public
+    # Models come last: some are called as a scheme that they do not use alone.
+    for scheme in SCHEMES:
+        for name in scheme.models:
+            yield name, scheme.functions[0]
 
 
 def suggestion(name: str) -> str | None:
     """Return the public name, from `relpos.` on, that `name` means; None if unknown."""
-    there = _by_name().get(_plain(name))
-    return there and f"relpos.{there}"
+    public = _by_name().get(_plain(name))
+    return None if public is None else f"relpos.{public}"
 
 
 def as_scheme(name: str, value: object, known: Collection[str]) -> str:
@@ -202,21 +224,34 @@ def as_scheme(name: str, value: object, known: Collection[str]) -> str:
 
     A scheme that is not among them has nothing near: the error lists them all.
     """
-    found = same_name(value, known)
-    if isinstance(found, str) and found not in known:
-        there = (suggestion(found) or "").removeprefix("relpos.")
-        near = [same_name(s.name, known) for s in SCHEMES if there in s.functions]
-        every = {called for s in SCHEMES for called in (*s.names, *s.variants)}
-        for scheme in near if found not in every else ():
-            if scheme in known:
-                raise ValueError(f"{name}: got {value!r}; did you mean {scheme!r}?")
-    return as_choice(name, found, known)
+    scheme = same_name(value, known)
+    if isinstance(scheme, str) and scheme not in known:
+        near = _scheme_near(scheme, known)
+        if near is not None:
+            raise ValueError(f"{name}: got {value!r}; did you mean {near!r}?")
+    return as_choice(name, scheme, known)
+
+
+def _scheme_near(name: str, known: Collection[str]) -> str | None:
+    """Return the one of `known` whose scheme has the function that `name` means."""
+    for scheme in SCHEMES:
+        if name in scheme.names or name in scheme.variants:
+            return None  # a scheme: it is not known here, and no other one is meant
+    function = (suggestion(name) or "").removeprefix("relpos.")
+    for scheme in SCHEMES:
+        near = same_name(scheme.name, known)
+        if function in scheme.functions and near in known:
+            return str(near)
+    return None
 
 
 def scheme_of(name: str, value: object) -> Scheme:
     """Return the scheme that an argument names, by any of its names or a variant's."""
-    named = {called: s for s in SCHEMES for called in (s.name, *s.variants)}
-    return named[as_scheme(name, value, named)]
+    schemes = {}
+    for scheme in SCHEMES:
+        for called in (scheme.name, *scheme.variants):
+            schemes[called] = scheme
+    return schemes[as_scheme(name, value, schemes)]
 
 
 def absent(module: str) -> Callable[[str], NoReturn]:
@@ -224,47 +259,62 @@ def absent(module: str) -> Callable[[str], NoReturn]:
 
     def __getattr__(name: str) -> NoReturn:
         problem = f"module {module!r} has no attribute {name!r}"
-        if sought := None if name[:1] in ("", "_") else _meant(module, name):
-            # obj: else the interpreter would add a guess of its own
-            raise AttributeError(f"{problem}; did you mean {sought}?", obj=None)
-        raise AttributeError(problem)
+        is_private = name == "" or name.startswith("_")
+        suggested = None if is_private else _meant(module, name)
+        if suggested is None:
+            raise AttributeError(problem)
+        # obj: else the interpreter would add a guess of its own
+        raise AttributeError(f"{problem}; did you mean {suggested}?", obj=None)
 
     return __getattr__
 
 
 def _meant(module: str, name: str) -> str | None:
     """Return the public name, preferably of the same module, that `name` means."""
-    sought, own = suggestion(name), sys.modules[module].__all__
-    last = (sought or "").rpartition(".")[2]
+    suggested, in_module = suggestion(name), sys.modules[module].__all__
     if module == "relpos":
-        return sought
-    if last in own:
+        return suggested
+    last = (suggested or "").rpartition(".")[2]
+    if last in in_module:
         return f"{module}.{last}"
     if name in sys.modules["relpos"].__dir__():
         return f"relpos.{name}"
-    parts = [x for x in own if len(name) > 4 and _plain(name) in _plain(x)]
-    return f"{module}.{parts[0]}" if parts else sought
+    if len(name) > 4:  # a shorter one is part of names that have nothing to do with it
+        for public in in_module:
+            if _plain(name) in _plain(public):
+                return f"{module}.{public}"
+    return suggested
 
 
 def table(public: Iterable[str]) -> str:
     """Return the public names as a table: those of any scheme, by family, the rest."""
-    (general, anything), *rest = GENERAL.items()
-    heads: dict[str, list[str]] = {general: [*anything]}
-    done = {name for names in GENERAL.values() for name in names}
-    for scheme in SCHEMES:
-        own = [n for n in scheme.functions if "." not in n and n not in done]
-        if own:
-            heads.setdefault(scheme.family, []).extend(own)
-        done.update(own)
-    heads |= {head: [*names] for head, names in rest}
-    heads["results"] = [name for name in public if name[0] != "_" and name not in done]
-    width = max(map(len, heads)) + 2
+    rows = _rows_of_table(public)
+    width = max(map(len, rows)) + 2
     edge = f"{'=' * (width - 2)}  {'=' * (_WIDTH - width)}"
-    lines = []
-    for head, names in heads.items():
-        first, *more = wrap(", ".join(names), _WIDTH - width)
-        lines += [head.ljust(width) + first, *(" " * width + line for line in more)]
-    return "\n".join([edge, *lines, edge])
+    lines = [edge]
+    for head, names in rows.items():
+        first, *others = wrap(", ".join(names), _WIDTH - width)
+        lines.append(head.ljust(width) + first)
+        lines += [" " * width + line for line in others]
+    return "\n".join([*lines, edge])
+
+
+def _rows_of_table(public: Iterable[str]) -> dict[str, list[str]]:
+    """Return the names of each row by its head."""
+    # The functions of any scheme are the first row; the other general ones come after
+    # the schemes.
+    (head, names), *others = GENERAL.items()
+    rows: dict[str, list[str]] = {head: [*names]}
+    listed = {name for names in GENERAL.values() for name in names}
+    for scheme in SCHEMES:
+        for name in scheme.functions:
+            if "." not in name and name not in listed:
+                rows.setdefault(scheme.family, []).append(name)
+                listed.add(name)
+    for head, names in others:
+        rows[head] = [*names]
+    rows["results"] = [x for x in public if x[0] != "_" and x not in listed]
+    return rows
 
 
 # ---- the public names of a package ---------------------------------------------------

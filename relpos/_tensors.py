@@ -36,15 +36,17 @@ _DTYPE = re.compile(r"got (?:an array of )?dtype (\w+)")
 
 def is_tensor(value: object) -> bool:
     """Return True for a tensor, one of a subclass included."""
+    # Without torch, or while it is being imported, no value is a tensor: () has no
+    # instances.
     return isinstance(value, getattr(sys.modules.get("torch"), "Tensor", ()))
 
 
 def check_kind(tensor: object, name: str | None = None) -> None:
     """Raise for a tensor that is not what is in its memory; take everything else."""
-    wanted = expected_instead(type(tensor))
-    if wanted is not None:
-        named = "" if name is None else f"{name}: "
-        raise TypeError(f"{named}got a {type(tensor).__name__}; expected {wanted}")
+    expected = expected_instead(type(tensor))
+    if expected is not None:
+        subject = "" if name is None else f"{name}: "
+        raise TypeError(f"{subject}got a {type(tensor).__name__}; expected {expected}")
 
 
 def check_stored(name: str, tensor: Any) -> None:
@@ -117,12 +119,14 @@ def check_devices(tensors: Mapping[str, Any]) -> None:
         for name, x in tensors.items()
         if is_tensor(x) and (x.dim() or x.device.type != "cpu")
     }
+    if not devices:
+        return
+    first, expected = next(iter(devices.items()))
     for name, device in devices.items():
-        first, wanted = next(iter(devices.items()))
-        if device != wanted:
+        if device != expected:
             raise TypeError(
                 f"{name}: got a tensor on device {str(device)!r}; expected one on "
-                f"{str(wanted)!r}, as {first}"
+                f"{str(expected)!r}, as {first}"
             )
 
 
@@ -134,6 +138,7 @@ def of_tensor(name: str, value: Any) -> Any:
     if not is_tensor(value):
         return value
     check_stored(name, value)
+    # torch conjugates and negates by a flag, which NumPy does not know.
     tensor = value.detach().cpu().resolve_conj().resolve_neg()
     try:
         return tensor.numpy()

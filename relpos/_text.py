@@ -59,7 +59,8 @@ def _brief_fields(result: Any) -> str:
     line = f"{name}({', '.join(fields)})"
     if len(line) <= _WIDTH:
         return line
-    return "\n".join([f"{name}(", *(f"    {field}," for field in fields), ")"])
+    lines = [f"    {field}," for field in fields]
+    return "\n".join([f"{name}(", *lines, ")"])
 
 
 def _html_fields(result: Any) -> str:
@@ -69,6 +70,7 @@ def _html_fields(result: Any) -> str:
 
 def in_short(kind: Kind) -> Kind:
     """Make named tuples of arrays show shapes and dtypes, not numbers."""
-    for name, method in (("__repr__", _brief_fields), ("_repr_html_", _html_fields)):
+    methods = {"__repr__": _brief_fields, "_repr_html_": _html_fields}
+    for name, method in methods.items():
         setattr(kind, name, method)
     return kind

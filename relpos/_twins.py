@@ -11,8 +11,15 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 #: In numpydoc's order; "" is what comes before all titles.
 _TITLES = (
-    *("", "Parameters", "Attributes", "Returns", "Raises", "See Also"),
-    *("Notes", "References", "Examples"),
+    "",
+    "Parameters",
+    "Attributes",
+    "Returns",
+    "Raises",
+    "See Also",
+    "Notes",
+    "References",
+    "Examples",
 )
 #: Words of NumPy's functions, and those of functions on tensors.
 TENSORS = {"array_like": "Tensor", "ndarray": "Tensor"}
@@ -36,23 +43,33 @@ def twin(
         text = original.__doc__
         if text is None or function.__doc__ is None:  # python -OO
             return function
-        for word, other in (words or {}).items():
-            text = re.sub(rf"\b{word}\b", other, text)
-        own, whole = sections(function.__doc__), sections(text)
-        whole = {title: whole.get(title, "") for title in titles}
-        whole |= {"See Also": "", "Examples": ""}
-        summary, _, formula = own[""].partition("\n\n")
-        formula = formula or whole.get("", "").partition("\n\n")[2]
-        parts = [summary, *([formula] if formula else [])]
-        errors = _entries(whole.get("Raises", "")) | _entries(own.get("Raises", ""))
-        own["Raises"] = "\n".join(errors.values())
-        if "Parameters" in own and whole.get("Parameters"):
-            taken = signature(function).parameters
-            theirs = whole["Parameters"], original.__name__
-            described = _described(own["Parameters"], theirs, taken, words)
-            own["Parameters"] = "\n".join(described)
+        for word, replacement in (words or {}).items():
+            text = re.sub(rf"\b{word}\b", replacement, text)
+        of_function, of_original = sections(function.__doc__), sections(text)
+        of_original = {title: of_original.get(title, "") for title in titles}
+        # They would be of the original's call.
+        of_original["See Also"] = of_original["Examples"] = ""
+        summary, _, formula = of_function[""].partition("\n\n")
+        if not formula:
+            formula = of_original.get("", "").partition("\n\n")[2]
+        parts = [summary]
+        if formula:
+            parts.append(formula)
+        errors = _entries(of_original.get("Raises", ""))
+        errors |= _entries(of_function.get("Raises", ""))
+        of_function["Raises"] = "\n".join(errors.values())
+        if "Parameters" in of_function and of_original.get("Parameters"):
+            entries = _parameters(
+                of_function["Parameters"],
+                of_original["Parameters"],
+                original.__name__,
+                signature(function).parameters,
+                with_all=bool(words),
+            )
+            of_function["Parameters"] = "\n".join(entries)
         for title in _TITLES[1:]:
-            if body := own.get(title) or whole.get(title):
+            body = of_function.get(title) or of_original.get(title)
+            if body:
                 parts.append(f"{title}\n{'-' * len(title)}\n{body}")
         function.__doc__ = "\n\n".join(parts) + "\n"
         return function
@@ -60,25 +77,49 @@ def twin(
     return complete
 
 
-def _described(
-    own: str, other: tuple[str, str], taken: Mapping[str, Parameter], words: object
+def _parameters(
+    section: str,
+    of_original: str,
+    original: str,
+    parameters: Mapping[str, Parameter],
+    *,
+    with_all: bool,
 ) -> list[str]:
-    """Return the entries of both sections, the own unless they refer to the other."""
-    whole, called = other
-    theirs = {name: x for key, x in _entries(whole).items() for name in _names(key)}
-    refers = re.compile(rf"[^\n]* : as in `([\w.]+\.)?{called}`")
-    passes_on = any(x.kind is Parameter.VAR_KEYWORD for x in taken.values())
-    asked = {*(theirs if passes_on else taken)} if words else set[str]()
-    found: dict[str, str] = {}
-    for key, entry in _entries(own).items():
+    """Return the entries of parameters, those of the original where a section refers.
+
+    Parameters
+    ----------
+    section, of_original : str
+        The sections of the function and of the original.
+    original : str
+        The name of the original, to which "as in `original`" refers.
+    parameters : mapping
+        Those of the function, in the order of the entries.
+    with_all : bool
+        Also describe parameters of which `section` says nothing.
+    """
+    original_entries = {}
+    for key, entry in _entries(of_original).items():
+        for name in _names(key):
+            original_entries[name] = entry
+    copied: set[str] = set()  # parameters that are described as in the original
+    if with_all:
+        # Of a function that passes keywords on, those are parameters, too.
+        passes_on = any(x.kind is Parameter.VAR_KEYWORD for x in parameters.values())
+        copied = {*(original_entries if passes_on else parameters)}
+    refers = re.compile(rf"[^\n]* : as in `([\w.]+\.)?{original}`")
+    own_entries: dict[str, str] = {}
+    for key, entry in _entries(section).items():
         names = _names(key)
-        if refers.match(entry) and theirs.keys() >= {*names}:
-            asked |= {*names}
+        if refers.match(entry) and original_entries.keys() >= {*names}:
+            copied |= {*names}
         else:
-            found |= dict.fromkeys(names, entry)
-    found = {name: x for name, x in theirs.items() if name in asked} | found
-    ordered = [name for name in taken if name in found] + [*found]
-    return [*dict.fromkeys(found[name] for name in ordered)]
+            own_entries |= dict.fromkeys(names, entry)
+    described = {n: entry for n, entry in original_entries.items() if n in copied}
+    described |= own_entries
+    ordered = [name for name in parameters if name in described] + [*described]
+    # An entry that describes several parameters comes once, with the first of them.
+    return [*dict.fromkeys(described[name] for name in ordered)]
 
 
 def _names(key: str) -> list[str]:
@@ -88,12 +129,14 @@ def _names(key: str) -> list[str]:
 
 def _entries(section: str) -> dict[str, str]:
     """Return the entries of a section by their names, where these have a type."""
+    # An entry begins at the margin; its description is indented.
     entries = re.split(r"^(?=\S)", section, flags=re.M)
     return {entry.partition(" : ")[0]: entry.rstrip() for entry in entries if entry}
 
 
 def sections(docstring: str) -> dict[str, str]:
     """Split a numpydoc docstring by its titles; what comes before them is under ""."""
+    # The split gives what is before the titles, and then titles and bodies in turn.
     parts = re.split(r"^(\w[\w ]*)\n-{3,}\n", cleandoc(docstring), flags=re.M)
     bodies = [part.strip("\n") for part in parts]
     return {"": bodies[0]} | dict(zip(bodies[1::2], bodies[2::2], strict=True))

@@ -130,7 +130,7 @@ def test_a_layer(name):
 
 
 def same(arrays, others):
-    """Whether the arrays of two lists are the same bits, where they are not None."""
+    """True for lists of the same arrays, bit by bit, and of None at the same places."""
     bits = [
         [x if x is None else (x.dtype, x.shape, x.tobytes()) for x in each]
         for each in (arrays, others)
