@@ -350,6 +350,7 @@ def attention(
     array([[[2.],
             [0.]]])
     """
+    # The locals are the 32 parameters by name: no other local may be above this line.
     return attend(locals())
 
 
@@ -371,6 +372,7 @@ def attend(call: Call) -> Array | AttentionOutput:
 
 
 def _attend(call: Call) -> Array | AttentionOutput:
+    """Attend; it may raise after a draw, which `whole` then takes back."""
     problem = prepare(call)
     look_at_mask(problem)
     with_lse = as_flag("return_lse", call["return_lse"])
@@ -380,25 +382,37 @@ def _attend(call: Call) -> Array | AttentionOutput:
     if dropout_p or rng is not None:
         seed = draw_seed(rng, dropout_p)
     shape, dtype, out = shape_of(problem), problem.out_dtype, call["out"]
-    result = check_out(out, shape, dtype, problem.inputs) if out is not None else None
+    result = None
+    if out is not None:
+        result = check_out(out, shape, dtype, problem.inputs)
     if result is None or not result.flags.aligned:
+        # The kernel writes aligned numbers. An `out` that is not gets a copy of them.
         result = new_array("out", shape, dtype)
-    flags = with_lse, with_weights, with_context
-    found = run(problem, result, seed, call["num_threads"], *flags)
+    arrays = run(
+        problem,
+        result,
+        seed,
+        call["num_threads"],
+        lse=with_lse,
+        weights=with_weights,
+        for_backward=with_context,
+    )
     if out is not None and out is not result:
         out[...] = result
         result = out
-    if not any(flags):
+    if not (with_lse or with_weights or with_context):
         return result
     context = None
     if with_context:
-        kept = found.get("kept", found["out"])
-        saved = Saved(kept, found["row_max"], found["row_sum"], seed)
+        exact = arrays.get("kept", arrays["out"])
+        saved = Saved(exact, arrays["row_max"], arrays["row_sum"], seed)
         context = AttentionContext(problem, saved)
-    return AttentionOutput(result, found.get("lse"), found.get("weights"), context)
+    return AttentionOutput(result, arrays.get("lse"), arrays.get("weights"), context)
 
 
-_attend_whole = whole(_attend)  # takes back draws
+#: With an `rng` a call draws, and takes the draw back if it raises. Calls without one
+#: change nothing, and are not wrapped: it is two functions less.
+_attend_whole = whole(_attend)
 
 
 def run(
@@ -406,28 +420,32 @@ def run(
     out: Array,
     seed: int,
     num_threads: object,
+    *,
     lse: bool,
     weights: bool,
-    kept: bool,
+    for_backward: bool,
 ) -> dict[str, Array]:
     """Let the kernel write `out` and what else is asked for, and return it by name.
 
-    What is `kept` for a backward is lse in two parts, and an out that is rounded.
+    A backward needs lse in two parts, `row_max` and `row_sum`, and `kept`, the output
+    before it was rounded to the dtype of `out`.
     """
     rows = shape_of(problem)[:-1]
-    shapes = {"lse": rows} if lse else {}
-    if kept:
-        shapes |= {"row_max": rows, "row_sum": rows}
-    if kept and out.dtype != problem.dtype:
-        shapes["kept"] = out.shape
+    shapes: dict[str, tuple[int, ...]] = {}
+    if lse:
+        shapes["lse"] = rows
+    if for_backward:
+        shapes["row_max"] = shapes["row_sum"] = rows
+        if out.dtype != problem.dtype:
+            shapes["kept"] = out.shape
     if weights:
         shapes["weights"] = (*rows, problem.sizes.Lk)
-    found = {n: new_array(n, shape, problem.dtype) for n, shape in shapes.items()}
-    found["out"] = out
+    arrays = {n: new_array(n, shape, problem.dtype) for n, shape in shapes.items()}
+    arrays["out"] = out
     threads = choose_num_threads(num_threads)
-    operands = {**problem.operands, **found, "seed": seed, "num_threads": threads}
+    operands = problem.operands | arrays | {"seed": seed, "num_threads": threads}
     kernels().attention_forward(operands)
-    return found
+    return arrays
 
 
 def shape_of(problem: Problem) -> tuple[int, ...]:

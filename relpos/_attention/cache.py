@@ -89,19 +89,27 @@ class KVCache:
     _cropped_in = 0
 
     def __init__(self, capacity: int = 0) -> None:
-        self._room = as_int("capacity", capacity, 0, POSITION_LIMIT)  # of the first
-        self._buffers: tuple[Any, ...] | None = None
-        self._lengths = np.zeros((), np.int64)  # of all items, or of each
-        self._start = self._lengths  # of the tokens appended last
-        self._count = 0  # of these
+        #: Tokens that the first append makes memory for.
+        self._capacity = as_int("capacity", capacity, 0, POSITION_LIMIT)
+        #: Keys and values (.., Hk, n, columns), of which the first tokens are used.
+        self._buffers: tuple[Any, Any] | None = None
+        #: Tokens of all batch items, (), or of each, (...).
+        self._lengths = np.zeros((), np.int64)
+        #: Position of the first token of the last append, and the number of its tokens.
+        self._start = self._lengths
+        self._count = 0
 
     def __copy__(self) -> Self:
         """Copy the tokens too: each cache writes the next ones into its own memory."""
-        made = object.__new__(type(self))
-        vars(made).update(vars(self))
+        twin = object.__new__(type(self))
+        vars(twin).update(vars(self))
         if self._buffers is not None:
-            made._buffers = tuple(_copy_rows(x, x.shape[-2]) for x in self._buffers)
-        return made
+            keys, values = self._buffers
+            twin._buffers = (
+                _copy_rows(keys, keys.shape[-2]),
+                _copy_rows(values, values.shape[-2]),
+            )
+        return twin
 
     def __len__(self) -> int:
         return int(self._lengths.max(initial=0))
@@ -160,9 +168,11 @@ class KVCache:
         count, batch = rows[0].shape[-2], tuple(rows[0].shape[:-3])
         added = np.array(count)
         if lengths is not None:
-            given = self._integers("lengths", lengths, rows[0])
-            added = as_lengths("lengths", given, batch, np.array(count))
+            integers = self._integers("lengths", lengths, rows[0])
+            added = as_lengths("lengths", integers, batch, np.array(count))
         before, after = self._lengths, self._lengths + added
+        # Tokens are written behind those that are used, or into a new buffer. Only the
+        # last line makes them part of the cache, so that an error changes nothing.
         buffers = self._buffers_for(rows, int(after.max(initial=0)))
         for buffer, new in zip(buffers, rows, strict=True):
             if after.ndim:
@@ -189,9 +199,9 @@ class KVCache:
         ValueError
             It is negative or more than there are.
         """
-        given = self._integers("length", length)
-        kept = as_lengths("length", given, self._batch(), self._lengths)
-        self._put(_lengths=kept, _start=kept, _count=0, _cropped_in=call_number())
+        integers = self._integers("length", length)
+        lengths = as_lengths("length", integers, self._batch(), self._lengths)
+        self._put(_lengths=lengths, _start=lengths, _count=0, _cropped_in=call_number())
 
     @whole
     def reorder(self, items: ArrayLike) -> None:
@@ -219,14 +229,16 @@ class KVCache:
             raise IndexError(
                 f"items: got {order.min()} to {order.max()}; expected 0 to {size - 1}"
             )
-        used = len(self)
-        buffers = tuple(
-            _copy_rows(buffer[..., :used, :][order], buffer.shape[-2])
-            for buffer in self._buffers
+        keys, values = self.key, self.value
+        buffers = (
+            _copy_rows(keys[order], self._buffers[0].shape[-2]),
+            _copy_rows(values[order], self._buffers[1].shape[-2]),
         )
-        start, lengths = (
-            x[order] if x.ndim else x for x in (self._start, self._lengths)
-        )
+        start, lengths = self._start, self._lengths
+        if start.ndim:  # items have positions of their own
+            start = start[order]
+        if lengths.ndim:
+            lengths = lengths[order]
         self._put(_buffers=buffers, _start=start, _lengths=lengths)
 
     def positions(self, rows: ArrayLike) -> Any:
@@ -243,8 +255,9 @@ class KVCache:
             A tensor for tensors; the second where items have lengths of their own.
         """
         count = _rows_of("rows", rows)
-        of_each = self._lengths.ndim > 0
-        start = self._lengths[..., None, None] if of_each else self._lengths
+        start = self._lengths
+        if start.ndim:  # of each item: an axis for heads and one for tokens
+            start = start[..., None, None]
         return _alike(start + np.arange(count), rows)
 
     def arguments(self, query: ArrayLike) -> dict[str, Any]:
@@ -276,12 +289,14 @@ class KVCache:
                 "the last change; expected a row for each of them (others take "
                 "cache.key, cache.value and a query_offset)"
             )
-        found = {"key": self.key, "value": self.value}
+        keywords = {"key": self.key, "value": self.value}
         if not self._lengths.ndim:
-            return {**found, "query_offset": int(self._start)}
-        start = np.broadcast_to(self._start, self._lengths.shape)
-        of_each = {"query_offset": start, "key_lengths": self._lengths}
-        return found | {n: _alike(x.copy(), self.key) for n, x in of_each.items()}
+            return keywords | {"query_offset": int(self._start)}
+        # Copies, as the caller may keep and change them.
+        start = np.broadcast_to(self._start, self._lengths.shape).copy()
+        keywords["query_offset"] = _alike(start, self.key)
+        keywords["key_lengths"] = _alike(self._lengths.copy(), self.key)
+        return keywords
 
     def _view(self, which: int) -> Any:
         if self._buffers is None:
@@ -300,8 +315,8 @@ class KVCache:
 
     def _integers(self, name: str, value: object, rows: Any = None) -> Any:
         """Return integers given as a tensor, unless the cache is one of arrays."""
-        kept = rows if self._buffers is None else self._buffers[0]
-        return value if isinstance(kept, np.ndarray) else of_tensor(name, value)
+        tokens = rows if self._buffers is None else self._buffers[0]
+        return value if isinstance(tokens, np.ndarray) else of_tensor(name, value)
 
     def _check_rows(self, key: Any, value: Any) -> None:
         """Check that they fit each other, and those before."""
@@ -315,30 +330,33 @@ class KVCache:
                 f"value: got {_kind(value)}, but key is {_kind(key)}; expected both of "
                 "one kind"
             )
-        for name, new, old in zip(
-            ("key", "value"), (key, value), self._buffers or (), strict=False
-        ):
-            _check_like(name, new, old)
+        if self._buffers is not None:
+            _check_like("key", key, self._buffers[0])
+            _check_like("value", value, self._buffers[1])
 
-    def _buffers_for(self, rows: tuple[Any, Any], needed: int) -> tuple[Any, ...]:
-        """Return buffers for that many tokens, of twice the size where they are full.
-
-        Rows that a call cropped come back if it raises: it does not write over them.
-        """
-        kept = rows if self._buffers is None else self._buffers
-        size = kept[0].shape[-2]
+    def _buffers_for(self, rows: tuple[Any, Any], needed: int) -> tuple[Any, Any]:
+        """Return buffers for that many tokens, twice as large where they are full."""
         if self._buffers is None:
-            size = max(self._room, needed)
+            size = max(self._capacity, needed)
             for new in rows:
                 shape = (*new.shape[:-2], size, new.shape[-1])
                 check_bytes("capacity", shape, new.dtype)
-        elif needed > size:
-            size = max(2 * size, needed)
-        elif _may_write(kept[0]) and (
-            not self._cropped_in or self._cropped_in != call_number()
-        ):
-            return kept
-        return tuple(_copy_rows(x[..., : len(self), :], size) for x in kept)
+            keys, values = rows
+        else:
+            keys, values = self._buffers
+            size = keys.shape[-2]
+            # Rows that a call cropped come back if the call raises: it must not write
+            # over them.
+            was_cropped = self._cropped_in and self._cropped_in == call_number()
+            if needed > size:
+                size = max(2 * size, needed)
+            elif _may_write(keys) and not was_cropped:
+                return self._buffers
+        used = len(self)
+        return (
+            _copy_rows(keys[..., :used, :], size),
+            _copy_rows(values[..., :used, :], size),
+        )
 
 
 def _rows_of(name: str, value: Any) -> int:
@@ -363,14 +381,15 @@ def _device(rows: Any) -> str:
 
 def _kind(rows: object) -> str:
     """Name the type, and the device where it is not the CPU."""
-    where = _device(rows)
-    return type(rows).__name__ + (f" on {where}" if where not in ("", "cpu") else "")
+    kind, device = type(rows).__name__, _device(rows)
+    return kind if device in ("", "cpu") else f"{kind} on {device}"
 
 
 def _may_write(buffer: Any) -> bool:
     """Return False for a tensor of torch.inference_mode after the mode has ended."""
     if not _is_tensor(buffer) or not buffer.is_inference():
         return True
+    # A new tensor is one of inference where the mode is on.
     is_on: bool = buffer.new_empty(0).is_inference()
     return is_on
 
@@ -406,11 +425,10 @@ def _check_like(name: str, new: Any, old: Any) -> None:
             f"{name}: got {_kind(new)} of {new.dtype}; expected {_kind(old)} of "
             f"{old.dtype}, as before"
         )
-    got, had = tuple(new.shape), tuple(old.shape)
-    if (*got[:-2], got[-1]) != (*had[:-2], had[-1]):
-        raise ValueError(
-            f"{name}: got shape {got}; expected {(*had[:-2], 'n', had[-1])}, as before"
-        )
+    shape, before = tuple(new.shape), tuple(old.shape)
+    if shape[:-2] != before[:-2] or shape[-1] != before[-1]:
+        expected = (*before[:-2], "n", before[-1])
+        raise ValueError(f"{name}: got shape {shape}; expected {expected}, as before")
 
 
 def as_lengths(name: str, value: object, batch: tuple[int, ...], most: Array) -> Array:
@@ -438,15 +456,15 @@ def _alike(integers: Array, rows: object) -> Any:
     """Return integers as a tensor if `rows` is one, else as they are."""
     if not _is_tensor(rows):
         return integers
-    kind: Any = rows
+    tokens: Any = rows
     tensor = sys.modules["torch"].from_numpy(np.array(integers))
-    return tensor.to(kind.device)
+    return tensor.to(tokens.device)
 
 
 def _copy_rows(rows: Any, size: int) -> Any:
     """Return a buffer of that many tokens that begins with `rows`."""
     shape = (*rows.shape[:-2], size, rows.shape[-1])
-    tensor = _is_tensor(rows)
-    buffer = rows.new_zeros(shape) if tensor else np.zeros(shape, rows.dtype)
+    is_tensor = _is_tensor(rows)
+    buffer = rows.new_zeros(shape) if is_tensor else np.zeros(shape, rows.dtype)
     buffer[..., : rows.shape[-2], :] = rows
     return buffer

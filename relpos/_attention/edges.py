@@ -32,8 +32,9 @@ GRAPH = ("indptr", "indices", "edge_labels", "edges")
 
 def as_edges(call: Call, tables: dict[str, Array], sizes: Sizes) -> dict[str, Array]:
     """Check the graph's shapes; the kernel looks at every edge of these copies."""
-    indptr, indices, labels, edges = (call[name] for name in GRAPH)
-    order = None
+    indptr, indices, edges = call["indptr"], call["indices"], call["edges"]
+    labels = call["edge_labels"]
+    order = None  # of edges that are sorted here: their labels are in the caller's
     if edges is None:
         graph = _compressed(indptr, indices, sizes)
     elif indptr is not None or indices is not None:
@@ -51,11 +52,11 @@ def as_edges(call: Call, tables: dict[str, Array], sizes: Sizes) -> dict[str, Ar
             "rel_value, or leave labels out"
         )
     if labels is not None:
-        labels, shape = integers_of("labels", labels), graph["indices"].shape
-        check_shape(
-            "labels", labels, labels.shape == shape, f"{shape}, one label per edge"
-        )
-        labels = as_integers("labels", labels)
+        shape = graph["indices"].shape
+        # The shape is checked on a view: a wrong array may be too large to be copied.
+        view = integers_of("labels", labels)
+        check_shape("labels", view, view.shape == shape, f"{shape}, one label per edge")
+        labels = as_integers("labels", view)
         check_labels("labels", labels, tables)
         graph["edge_labels"] = labels if order is None else labels[order]
     elif tables:
@@ -108,12 +109,12 @@ def _of_sparse_rows(matrix: Any, sizes: Sizes) -> dict[str, Array]:
 def _of_pairs(edges: object, sizes: Sizes) -> tuple[dict[str, Array], Array]:
     """The graph of a list of edges, and the order that sorts it by query."""
     pairs = integers_of("edges", edges)
-    hint = " (pass edges.T)" if pairs.ndim == 2 and pairs.shape[1] == 2 else ""
-    wanted = f"(2, edges), keys in row 0 and queries in row 1{hint}"
-    check_shape("edges", pairs, pairs.ndim == 2 and pairs.shape[0] == 2, wanted)
+    expected = "(2, edges), keys in row 0 and queries in row 1"
+    if pairs.ndim == 2 and pairs.shape[1] == 2:
+        expected += " (pass edges.T)"
+    check_shape("edges", pairs, pairs.ndim == 2 and pairs.shape[0] == 2, expected)
     pairs = as_integers("edges", pairs)
-    counts = ("keys", sizes.Lk), ("queries", sizes.Lq)
-    for row, (what, count) in enumerate(counts):
+    for row, what, count in ((0, "keys", sizes.Lk), (1, "queries", sizes.Lq)):
         outside = (pairs[row] < 0) | (pairs[row] >= count)
         if outside.any():
             at = int(outside.argmax())

@@ -139,7 +139,7 @@ def fire_bias(
             [-1.  ,  0.  , -1.  ],
             [-1.  , -0.63,  0.  ]]])
     """
-    fire = fire_network.as_fire(locals())
+    fire = fire_network.as_fire(w1, b1, w2, b2, c, threshold, signed=signed, eps=eps)
     lq = as_int("query_length", query_length, 0)
     lk = lq if key_length is None else as_int("key_length", key_length, 0)
     shape = (len(fire.w2), lq, lk)
@@ -150,8 +150,9 @@ def fire_bias(
         x = scale * fire_network.offset_factor(fire, np.arange(lk) - positions[i])
         hidden = np.maximum(fire.w1[:, None] * x + fire.b1[:, None], 0.0)
         bias[:, i] = fire.w2 @ hidden + fire.b2[:, None]
-    dtype = common_dtype(*(array.dtype for array in fire.typed.values()))
-    return rounded(bias, dtype)
+    # Of dtypes alone: NumPy 1 looks at the number in an array of no axes.
+    dtypes = [array.dtype for array in fire.typed.values()]
+    return rounded(bias, common_dtype(*dtypes))
 
 
 @quiet
@@ -205,7 +206,7 @@ def fire_bias_backward(
     >>> gradients.w2.round(2), gradients.b2
     (array([[6.22]]), array([9.]))
     """
-    fire = fire_network.as_fire(locals())
+    fire = fire_network.as_fire(w1, b1, w2, b2, c, threshold, signed=signed, eps=eps)
     grad = as_floating("grad_bias", grad_bias)
     heads = len(fire.w2)
     fits = grad.ndim == 3 and grad.shape[0] == heads
@@ -214,9 +215,13 @@ def fire_bias_backward(
     scales = fire_network.query_factor(fire, positions)
     slopes = fire_network.query_slopes(fire, positions)
     sums = {
-        name: np.zeros(getattr(fire, name).shape) for name in fire_network.NAMES[:4]
+        "w1": np.zeros(fire.w1.shape),
+        "b1": np.zeros(fire.b1.shape),
+        "w2": np.zeros(fire.w2.shape),
+        "b2": np.zeros(fire.b2.shape),
     }
-    through_x = np.zeros(2)  # c, threshold
+    through_x = np.zeros(2)  # the gradients of c and of the threshold
+    # One query at a time: an array of all pairs and units would be the largest.
     for i, scale in enumerate(scales):
         relative = np.arange(grad.shape[2]) - positions[i]
         factor = fire_network.offset_factor(fire, relative)
@@ -230,8 +235,8 @@ def fire_bias_backward(
         grad_x = fire.w1 @ back
         through_x += (grad_x @ factor) * slopes[i]
         through_x[0] += scale * (grad_x @ fire_network.offset_slope(fire, relative))
-    found = {**sums, "c": through_x[0], "threshold": through_x[1]}
-    return FireGradients(**fire_network.like_inputs(fire, found))
+    exact = sums | {"c": through_x[0], "threshold": through_x[1]}
+    return FireGradients(**fire_network.like_inputs(fire, exact))
 
 
 @overload
@@ -325,4 +330,14 @@ def fire_attention(
             [1.99],
             [2.95]]])
     """
-    return attend(locals() | as_call(query, key, value, keywords))
+    network = {
+        "w1": w1,
+        "b1": b1,
+        "w2": w2,
+        "b2": b2,
+        "c": c,
+        "threshold": threshold,
+        "signed": signed,
+        "eps": eps,
+    }
+    return attend(network | as_call(query, key, value, keywords))

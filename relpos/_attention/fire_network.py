@@ -55,24 +55,51 @@ class Fire(NamedTuple):
         return {n: x for n, x in self.inputs.items() if n not in self.weak}
 
 
-def as_fire(given: Mapping[str, Any]) -> Fire:
-    """Check FIRE's arguments, and leave out others; w2 has the number of heads."""
-    parameters = {name: given[name] for name in NAMES}
+def fire_of_call(call: Mapping[str, Any]) -> Fire:
+    """Check FIRE's arguments among those of a call of `fire_attention`."""
+    parameters = {name: call[name] for name in NAMES}
+    return as_fire(**parameters, signed=call["signed"], eps=call["eps"])
+
+
+def as_fire(
+    w1: object,
+    b1: object,
+    w2: object,
+    b2: object,
+    c: object,
+    threshold: object,
+    *,
+    signed: object,
+    eps: object,
+) -> Fire:
+    """Check FIRE's arguments; w2 has the number of heads."""
     inputs = {
-        name: _number(name, value)
-        if name in ("c", "threshold")
-        else as_floating(name, value)
-        for name, value in parameters.items()
+        "w1": as_floating("w1", w1),
+        "b1": as_floating("b1", b1),
+        "w2": as_floating("w2", w2),
+        "b2": as_floating("b2", b2),
+        "c": _number("c", c),
+        "threshold": _number("threshold", threshold),
     }
     _check_shapes(inputs)
-    added = as_real("eps", given["eps"])
+    added = as_real("eps", eps)
     if added < 0:
         raise ValueError(f"eps: got {added}; expected 0 or more")
-    weak = frozenset(n for n, x in parameters.items() if type(x) in (int, float))
-    exact: Any = {name: np.array(x, np.float64) for name, x in inputs.items()}
-    exact["w1"] = exact["w1"].reshape(-1)
-    signed = as_flag("signed", given["signed"])
-    return Fire(inputs, weak, **exact, signed=signed, eps=added)
+    numbers = {"c": c, "threshold": threshold}
+    weak = frozenset(n for n, x in numbers.items() if type(x) in (int, float))
+    exact = {name: np.array(x, np.float64) for name, x in inputs.items()}
+    return Fire(
+        inputs,
+        weak,
+        w1=exact["w1"].reshape(-1),  # a column (W, 1) is taken as (W,)
+        b1=exact["b1"],
+        w2=exact["w2"],
+        b2=exact["b2"],
+        c=exact["c"],
+        threshold=exact["threshold"],
+        signed=as_flag("signed", signed),
+        eps=added,
+    )
 
 
 @quiet
@@ -165,9 +192,11 @@ def operands(fire: Fire, offsets: Array, sizes: Sizes) -> dict[str, Any]:
     """Return the operands for the bias; offsets (...) broadcast to the batch."""
     relative, positions = _places(fire, offsets, sizes)
     lines = lines_of(fire)
+    # The three numbers of a range lie together, as the kernel reads them together.
     ranges = np.empty((*lines.slopes.shape, 3))
-    for column, values in enumerate((lines.starts, lines.slopes, lines.intercepts)):
-        ranges[..., column] = values
+    ranges[..., 0] = lines.starts
+    ranges[..., 1] = lines.slopes
+    ranges[..., 2] = lines.intercepts
     return {
         "fire_offsets": offset_factor(fire, relative),
         "fire_queries": query_factor(fire, positions),
@@ -191,19 +220,20 @@ def slope_operands(fire: Fire, offsets: Array, sizes: Sizes) -> dict[str, Array]
 @quiet
 def gradients(fire: Fire, sums: Array) -> dict[str, Array]:
     """Gradients of the parameters from the kernel's grad_fire (H, S + 1, 2)."""
-    plain, by_x = sums[:, :-1, 0], sums[:, :-1, 1]  # of dS and of dS x, by range
+    # Sums of dS and of dS x by range; the last row is of c and of the threshold.
+    plain, by_x = sums[:, :-1, 0], sums[:, :-1, 1]
     active = lines_of(fire).active
-    kept, kept_x = plain @ active, by_x @ active  # (H, W)
+    of_unit, of_unit_x = plain @ active, by_x @ active  # (H, W)
     c, threshold = sums[:, -1].sum(axis=0)
-    found = {
-        "w1": (fire.w2 * kept_x).sum(0),
-        "b1": (fire.w2 * kept).sum(0),
-        "w2": fire.w1 * kept_x + fire.b1 * kept,
+    exact = {
+        "w1": (fire.w2 * of_unit_x).sum(0),
+        "b1": (fire.w2 * of_unit).sum(0),
+        "w2": fire.w1 * of_unit_x + fire.b1 * of_unit,
         "b2": plain.sum(1),
         "c": c,
         "threshold": threshold,
     }
-    return like_inputs(fire, found)
+    return like_inputs(fire, exact)
 
 
 # ---- the network: lines between knots -----------------------------------------------
@@ -227,29 +257,35 @@ def lines_of(fire: Fire) -> Lines:
     if fire.lines is not None:
         return fire.lines
     w1, b1 = fire.w1, fire.b1
+    # A unit w1 x + b1 switches at its knot. With w1 = 0 it is on for all x or for none.
     knots = np.where(w1 == 0, np.where(b1 > 0, -np.inf, np.inf), -b1 / w1)
+    # A unit is off where it is 0: one that rises is on from the next number after its
+    # knot, and one that falls, whose range ends before the knot, needs no change.
     rises = (w1 > 0) & (knots != 0) & np.isfinite(knots)
-    knots = np.where(rises, np.nextafter(knots, np.inf), knots)  # cut off where it is 0
+    knots = np.where(rises, np.nextafter(knots, np.inf), knots)
     cuts = {*knots[np.isfinite(knots)].tolist()}  # np.unique would load numpy.ma
-    if 0.0 in cuts:
+    if 0.0 in cuts:  # the range of 0 alone ends at the least number above it
         cuts.add(_TINY)
     least = -np.inf if fire.signed else 0.0  # of x
     starts = np.array([least, *sorted(cut for cut in cuts if cut > least)])
-    at = starts[:, None]
-    reached = at >= knots
-    active = np.where(w1 < 0, ~reached, reached & ((at > knots) | (knots != 0)))
-    active |= np.isnan(b1) | np.isnan(knots) | (np.isinf(w1) & (at == 0))  # NaN shows
+    start = starts[:, None]
+    is_reached = start >= knots
+    is_on = is_reached & ((start > knots) | (knots != 0))
+    active = np.where(w1 < 0, ~is_reached, is_on)
+    # Units of NaN stay on in every range, so that NaN shows in the result.
+    active |= np.isnan(b1) | np.isnan(knots) | (np.isinf(w1) & (start == 0))
     starts[0] = -np.inf
     slopes = fire.w2 @ np.where(active, w1, 0.0).T
     intercepts = fire.w2 @ np.where(active, b1, 0.0).T + fire.b2[:, None]
     return Lines(starts, active, slopes, intercepts)
 
 
-def like_inputs(fire: Fire, found: dict[str, Array]) -> dict[str, Array]:
+def like_inputs(fire: Fire, gradients: dict[str, Array]) -> dict[str, Array]:
     """Give each gradient the shape and dtype of its parameter."""
-    delivered = {}
-    for name, gradient in found.items():
-        given = fire.inputs[name]
-        own = rounded_twice(np.asarray(gradient), given.dtype.newbyteorder("="))
-        delivered[name] = own.reshape(given.shape)
-    return delivered
+    rounded = {}
+    for name, gradient in gradients.items():
+        parameter = fire.inputs[name]
+        dtype = parameter.dtype.newbyteorder("=")
+        array = rounded_twice(np.asarray(gradient), dtype)
+        rounded[name] = array.reshape(parameter.shape)
+    return rounded

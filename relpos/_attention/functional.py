@@ -139,8 +139,8 @@ def attention_forward(
     array([[[1.33, 1.33],
             [0.67, 0.67]]])
     """
-    found = forward(_as_call(query, key, value, keywords), looks=True)
-    return AttentionForward(**found)
+    results = forward(_as_call(query, key, value, keywords), looks=True)
+    return AttentionForward(**results)
 
 
 @shows_keywords(_WITHOUT)
@@ -232,7 +232,15 @@ def forward(
         dtype = rounds_to
     out = new_array("out", shape_of(problem), dtype)
     seed = _dropout(call, problem, part)
-    return run(problem, out, seed, call["num_threads"], lse, weights, kept)
+    return run(
+        problem,
+        out,
+        seed,
+        call["num_threads"],
+        lse=lse,
+        weights=weights,
+        for_backward=kept,
+    )
 
 
 def backward(
@@ -246,25 +254,34 @@ def backward(
     """Gradients of a call whose forward gave `kept`: out, row_max and row_sum."""
     problem = prepare(call, part)
     rows = shape_of(problem)[:-1]
-    shapes = {"out": shape_of(problem), "row_max": rows, "row_sum": rows}
-    pairs = zip(shapes.items(), kept, strict=True)
-    out, row_max, row_sum = (_kept(*named, x, problem) for named, x in pairs)
-    saved = Saved(out, row_max, row_sum, _dropout(call, problem, part))
+    out, row_max, row_sum = kept
+    saved = Saved(
+        _kept("out", shape_of(problem), out, problem),
+        _kept("row_max", rows, row_max, problem),
+        _kept("row_sum", rows, row_sum, problem),
+        _dropout(call, problem, part),
+    )
     return differentiate(problem, saved, grad_out, grad_lse, wrt, call["num_threads"])
 
 
 def gradients(
-    call: Call, given: dict[str, Array], names: list[str]
+    call: Call, results: dict[str, Array], names: list[str]
 ) -> dict[str, Array]:
     """Return the gradients of a call by the inputs of these names.
 
-    `given` are what `forward` kept, and gradients of its results, all of their shapes.
+    `results` are those that `forward` kept, and `grad_out` and `grad_lse` if given, all
+    of the right shapes.
     """
     problem = prepare(call)
-    kept = {name: as_read(name, x, problem.dtype) for name, x in given.items()}
-    parts = kept.pop("out"), kept.pop("row_max"), kept.pop("row_sum")
-    saved = Saved(*parts, _dropout(call, problem, None))
-    return gradients_of(problem, saved, kept, names, call["num_threads"])
+    arrays = {name: as_read(name, x, problem.dtype) for name, x in results.items()}
+    saved = Saved(
+        arrays.pop("out"),
+        arrays.pop("row_max"),
+        arrays.pop("row_sum"),
+        _dropout(call, problem, None),
+    )
+    # What is left are the gradients that come in.
+    return gradients_of(problem, saved, arrays, names, call["num_threads"])
 
 
 def _as_call(query: object, key: object, value: object, keywords: Any) -> Call:
@@ -363,7 +380,8 @@ def merge_attention(
     arrays = {name: as_floating(name, part) for name, part in parts.items()}
     check_parts(arrays)
     common = common_dtype(*arrays.values(), np.dtype(np.float32))
-    out, lse = kernels().merge(*(a.astype(common, copy=False) for a in arrays.values()))
+    operands = [array.astype(common, copy=False) for array in arrays.values()]
+    out, lse = kernels().merge(*operands)
     out_dtype = common_dtype(arrays["out_a"].dtype, arrays["out_b"].dtype)
     lse_dtype = common_dtype(arrays["lse_a"].dtype, arrays["lse_b"].dtype)
     return rounded(np.asarray(out), out_dtype), np.asarray(lse, lse_dtype)

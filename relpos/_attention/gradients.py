@@ -60,9 +60,10 @@ else:
     Gradients = TypeVar("Gradients")  # typing's has a default from Python 3.13 on
 
     def _fields(kind: str, names: list[str]) -> type:
-        made = namedtuple(kind, names, defaults=[None] * len(names))
-        made.__new__.__annotations__ = dict.fromkeys(names, Array | None)
-        return made
+        fields = namedtuple(kind, names, defaults=[None] * len(names))
+        # For `help` and for tools that read annotations: namedtuple makes none.
+        fields.__new__.__annotations__ = dict.fromkeys(names, Array | None)
+        return fields
 
     _AttentionFields = _fields("AttentionGradients", [*WITH_GRADIENT])
     _FireFields = _fields(
@@ -168,7 +169,8 @@ class AttentionContext(Generic[Gradients]):
         self._saved = saved
         self._layouts = {name: _layout(array) for name, array in self._arrays()}
 
-    def __reduce__(self) -> tuple[Any, ...]:  # a copy's arrays lie elsewhere
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Without `_layouts`: the arrays of a copy are elsewhere in memory.
         return AttentionContext, (self._problem, self._saved)
 
     def __repr__(self) -> str:
@@ -259,7 +261,9 @@ class AttentionContext(Generic[Gradients]):
         >>> gradients.key is None
         True
         """
-        for name, array in self._arrays():  # the kernel reads them where they were
+        # The operands of the problem are views of these arrays, which the kernel reads
+        # at the addresses of the forward.
+        for name, array in self._arrays():
             before = self._layouts[name]
             if _layout(array) != before:
                 raise ValueError(
@@ -291,41 +295,49 @@ def differentiate(
     num_threads: object,
 ) -> Any:
     """Gradients of the inputs `wrt`, as the result's tuple of `AttentionContext`."""
-    fire = problem.fire is not None
-    kind: Any = FireAttentionGradients if fire else AttentionGradients
+    kind: Any = AttentionGradients
+    if problem.fire is not None:
+        kind = FireAttentionGradients
     names = names_of(wrt, problem.inputs, kind._fields)
-    given = check_gradients(problem, saved, grad_out, grad_lse)
-    return kind(**gradients_of(problem, saved, given, names, num_threads))
+    incoming = check_gradients(problem, saved, grad_out, grad_lse)
+    return kind(**gradients_of(problem, saved, incoming, names, num_threads))
 
 
 def gradients_of(
     problem: Problem,
     saved: Saved,
-    given: dict[str, Array],
+    incoming: dict[str, Array],
     names: list[str],
     num_threads: object,
 ) -> dict[str, Array]:
-    """Gradients of the inputs of these names; `given` are those of out and lse."""
+    """Gradients of the inputs of these names; `incoming` are those of out and lse."""
     threads = choose_num_threads(num_threads)
-    tables = [name for name in names if name not in fire_network.NAMES]
-    sums = {name: _buffer(name, problem) for name in tables}
-    bias: dict[str, Array] = {}
+    operand_names = [name for name in names if name not in fire_network.NAMES]
+    sums = {name: _buffer(name, problem) for name in operand_names}
+    # FIRE's parameters are no operands of the kernel: it sums the gradient of the bias
+    # by the ranges of the network, and the parameters get theirs from these sums.
+    fire_operands: dict[str, Array] = {}
     fire = problem.fire
-    if fire is not None and len(tables) < len(names):
+    if fire is not None and len(operand_names) < len(names):
         offsets = offsets_of(problem.inputs)
-        bias = fire_network.slope_operands(fire, offsets, problem.sizes)
+        fire_operands = fire_network.slope_operands(fire, offsets, problem.sizes)
     if names:
-        operands = {**problem.operands, **given, **bias, **saved._asdict()}
-        operands["row_sum"] = _live_sums(saved.row_sum, given)
+        operands = problem.operands | incoming | fire_operands | saved._asdict()
+        operands["row_sum"] = _live_sums(saved.row_sum, incoming)
         operands["num_threads"] = threads
-        operands |= {f"grad_{name}": total for name, total in sums.items()}
+        for name, total in sums.items():
+            operands[f"grad_{name}"] = total
         kernels().attention_backward(operands)
-        del operands  # each sum goes as soon as it is rounded
-    found = {name: _deliver(name, sums.pop(name), problem) for name in tables}
-    if fire is not None and bias:
-        of_fire = fire_network.gradients(fire, bias["grad_fire"])
-        found |= {name: of_fire[name] for name in names if name in of_fire}
-    return found
+        del operands  # so that each sum is freed as soon as it is rounded
+    gradients = {}
+    for name in operand_names:
+        gradients[name] = _deliver(name, sums.pop(name), problem)
+    if fire is not None and fire_operands:
+        of_fire = fire_network.gradients(fire, fire_operands["grad_fire"])
+        for name in names:
+            if name in of_fire:
+                gradients[name] = of_fire[name]
+    return gradients
 
 
 def check_gradients(
@@ -336,30 +348,32 @@ def check_gradients(
         raise ValueError(
             "grad_out: None, and so is grad_lse; expected at least one of the two"
         )
-    given: dict[str, Array] = {}
-    # row_max is of the shape and dtype of lse
-    shapes = {"out": saved.out.shape, "lse": saved.row_max.shape}
-    for of, value in zip(shapes, (grad_out, grad_lse), strict=True):
-        if value is not None:
-            name = f"grad_{of}"
-            gradient = as_floating(name, value)
-            check_match(name, gradient, of, shapes[of])
-            given[name] = as_read(name, gradient, problem.dtype)
-    return given
+    incoming: dict[str, Array] = {}
+    if grad_out is not None:
+        gradient = as_floating("grad_out", grad_out)
+        check_match("grad_out", gradient, "out", saved.out.shape)
+        incoming["grad_out"] = as_read("grad_out", gradient, problem.dtype)
+    if grad_lse is not None:
+        gradient = as_floating("grad_lse", grad_lse)
+        # row_max is of the shape of lse, which is not kept.
+        check_match("grad_lse", gradient, "lse", saved.row_max.shape)
+        incoming["grad_lse"] = as_read("grad_lse", gradient, problem.dtype)
+    return incoming
 
 
-def _live_sums(row_sum: Array, given: dict[str, Array]) -> Array:
+def _live_sums(row_sum: Array, incoming: dict[str, Array]) -> Array:
     """Return the sums of the rows' softmax, 0 where a row of nan gets no gradient.
 
     The kernels skip a row of sum 0; times a gradient of 0, nan would still be nan.
     """
-    silent = np.isnan(row_sum)
-    if not silent.any():
+    is_skipped = np.isnan(row_sum)
+    if not is_skipped.any():
         return row_sum
-    for name, gradient in given.items():
-        gradient = singles(gradient)
-        silent &= ~gradient.any(-1) if name == "grad_out" else gradient == 0
-    return np.where(silent, 0, row_sum)
+    if "grad_out" in incoming:
+        is_skipped &= ~singles(incoming["grad_out"]).any(-1)
+    if "grad_lse" in incoming:
+        is_skipped &= singles(incoming["grad_lse"]) == 0
+    return np.where(is_skipped, 0, row_sum)
 
 
 def names_of(
@@ -367,10 +381,10 @@ def names_of(
 ) -> list[str]:
     """Check `wrt`: the names of the gradients to compute, some of `fields`."""
     if wrt is None:
-        floating = (n for n in fields if n in inputs)
-        return [name for name in floating if name != "attn_mask"]
-    nameless = isinstance(wrt, str) or (isinstance(wrt, np.ndarray) and not wrt.ndim)
-    if nameless or not isinstance(wrt, Iterable):
+        return [name for name in fields if name in inputs and name != "attn_mask"]
+    # A str is an iterable of its letters, and an array of no axes of nothing.
+    is_single = isinstance(wrt, str) or (isinstance(wrt, np.ndarray) and not wrt.ndim)
+    if is_single or not isinstance(wrt, Iterable):
         raise TypeError(
             f"wrt: got {kind_of(wrt)}; expected a list of names, such as ['query']"
         )
@@ -395,13 +409,14 @@ def names_of(
                 f"wrt: {name!r} is of dtype {inputs[name].dtype} and has no gradient; "
                 "expected names of floating inputs"
             )
-    return list(dict.fromkeys(names))
+    return list(dict.fromkeys(names))  # each once, in the order of `wrt`
 
 
 def as_read(name: str, array: Array, dtype: np.dtype[Any]) -> Array:
     """Return what a backward is given as the kernels read it, some of it in 16 bits."""
-    is_read = array.itemsize == 2 and name in READ_SHORT and dtype.char == "f"
-    return native(array, array.dtype.newbyteorder("=") if is_read else dtype)
+    if array.itemsize == 2 and name in READ_SHORT and dtype.char == "f":
+        dtype = array.dtype.newbyteorder("=")
+    return native(array, dtype)
 
 
 def _buffer(name: str, problem: Problem) -> Array:
@@ -410,32 +425,38 @@ def _buffer(name: str, problem: Problem) -> Array:
     The kernel sums along the axes that it lacks or has once: over heads, and over all
     batch axes at once. Sums over some of the batch axes follow later.
     """
-    row, given, dtype = OPERANDS[name], problem.inputs[name], problem.dtype
-    batch, sizes, shape = problem.batch, problem.sizes, given.shape
+    row, array, dtype = OPERANDS[name], problem.inputs[name], problem.dtype
+    batch, sizes = problem.batch, problem.sizes
+    shape = array.shape
     if row.is_shared:
-        own = _aligned_shape(name, problem)
-        repeats = math.prod(own[: -row.axes]) == 1
-        shape = own if repeats else (*batch, *own[-row.axes :])
+        shape = _aligned_shape(name, problem)
+        if math.prod(shape[: -row.axes]) != 1:
+            # It has batch axes, of which some may be repeated: one gradient an item.
+            shape = (*batch, *shape[-row.axes :])
     elif not row.is_written or shape[: -row.axes] != batch:
         shape = (*batch, *map(sizes.length, row.letters))
-    written = row.is_written and "indptr" not in problem.operands
-    make = empty if written and sizes.H and sizes.Lq and sizes.Lk else zeros
-    if written and given.itemsize == 2 and dtype.char == "f":
+    # Gradients of a graph are summed edge by edge. Without a pair nothing is written.
+    is_written = row.is_written and "indptr" not in problem.operands
+    has_pairs = sizes.H and sizes.Lq and sizes.Lk
+    make = empty if is_written and has_pairs else zeros
+    if is_written and array.itemsize == 2 and dtype.char == "f":
+        # The kernel rounds what it writes to 16 bits. A gradient that is summed later,
+        # by labels or over axes on which its input was broadcast, is rounded then.
         has_labels = any(label in problem.operands for label in LABELLED)
-        if not has_labels and math.prod(shape) == given.size:
-            dtype = given.dtype.newbyteorder("=")
+        if not has_labels and math.prod(shape) == array.size:
+            dtype = array.dtype.newbyteorder("=")
     return new_array(f"gradient of {name}", shape, dtype, make)
 
 
 def _aligned_shape(name: str, problem: Problem) -> tuple[int, ...]:
     """Return the shape of an operand with all axes: 1 on those that are repeated."""
-    own = problem.inputs[name].shape
+    shape = problem.inputs[name].shape
     row = OPERANDS[name]
-    own = (*(1,) * (len(problem.batch) + row.axes - len(own)), *own)
+    absent = len(problem.batch) + row.axes - len(shape)
+    aligned = [1] * absent + list(shape)
     if name in problem.placement.rows:  # the operand has other rows than the table
-        at = len(own) + row.row_axis
-        own = (*own[:at], len(problem.placement.rows[name]), *own[at + 1 :])
-    return own
+        aligned[row.row_axis] = len(problem.placement.rows[name])
+    return tuple(aligned)
 
 
 def _deliver(name: str, total: Array, problem: Problem) -> Array:
@@ -444,10 +465,10 @@ def _deliver(name: str, total: Array, problem: Problem) -> Array:
     It is summed over axes on which the input was broadcast, and over relative positions
     that have one row.
     """
-    given, gathered = problem.inputs[name], problem.placement.rows.get(name)
-    dtype = given.dtype.newbyteorder("=")
-    if gathered is None and (total.size, total.dtype) == (given.size, dtype):
-        return total.reshape(given.shape)  # the usual case
+    array, gathered = problem.inputs[name], problem.placement.rows.get(name)
+    dtype = array.dtype.newbyteorder("=")
+    if gathered is None and (total.size, total.dtype) == (array.size, dtype):
+        return total.reshape(array.shape)  # the usual case
     pairs = zip(_aligned_shape(name, problem), total.shape, strict=True)
     repeated = tuple(axis for axis, (size, full) in enumerate(pairs) if size != full)
     with np.errstate(all="ignore"):
@@ -455,6 +476,7 @@ def _deliver(name: str, total: Array, problem: Problem) -> Array:
             total = total.sum(axis=repeated, dtype=np.float64, keepdims=True)
         if gathered is not None:
             table = TABLES[name]
+            # fold_rows takes rows of columns; rel_bias has one number a row.
             columns = total if table.axes == 3 else total[..., None]
-            total = fold_rows(columns, gathered, table.rows(given))
-        return rounded_twice(total, dtype).reshape(given.shape)
+            total = fold_rows(columns, gathered, table.rows(array))
+        return rounded_twice(total, dtype).reshape(array.shape)

@@ -56,8 +56,8 @@ class Sizes(NamedTuple):
         return self[_PLACES[letter]] if letter in _PLACES else own
 
 
-#: Index in `Sizes` of the length of a letter.
-_PLACES = {letter: place for place, letter in enumerate("HKqkDVP")}
+#: Index in `Sizes` of the length of a letter. csrc/python/operands.c has the letters.
+_PLACES = {"H": 0, "K": 1, "q": 2, "k": 3, "D": 4, "V": 5, "P": 6}
 
 
 class Operand:
@@ -83,9 +83,10 @@ class Operand:
 
     def wrong(self, array: Array, sizes: Sizes, letter: str) -> str:
         """Say what is wrong with a shape: its axes, or the length of a letter."""
-        said = self.misfit(array.shape, sizes, letter)
-        said = said or f"has {array.ndim} axes; expected {self.shown}"
-        return f"shape {array.shape} {said}"
+        misfit = self.misfit(array.shape, sizes, letter)
+        if not misfit:
+            misfit = f"has {array.ndim} axes; expected {self.shown}"
+        return f"shape {array.shape} {misfit}"
 
     def misfit(self, shape: tuple[int, ...], sizes: Sizes, letter: str) -> str:
         """Say what a shape does not match; "" if the number of its axes is wrong."""
@@ -131,16 +132,18 @@ class Table(Shared):
     def misfit(self, shape: tuple[int, ...], sizes: Sizes, letter: str) -> str:
         columns = self.letters[-1]
         if letter == columns:
-            count = sizes.length(columns)
+            # What the columns have to be as many as, and their name in `shown`.
             owners = {"D": ("query", "D"), "V": ("value", "Dv"), "P": (sizes.left, "D")}
-            owner, ending = owners[columns]
-            wanted = self.shown.replace(f"R, {ending})", f"R, {count})")
-            return f"does not match {owner}'s head_dim {count}; expected {wanted}"
+            owner, shown = owners[columns]
+            count = sizes.length(columns)
+            expected = self.shown.replace(f"R, {shown})", f"R, {count})")
+            return f"does not match {owner}'s head_dim {count}; expected {expected}"
         if letter == self.letters[1]:
             return "has no rows; expected at least 1"
         if letter == "H":
-            is_dense = self.axes == 2 and shape[-2:] == (sizes.Lq, sizes.Lk)
-            hint = " (a dense bias, (..., H, Lq, Lk), goes to attn_mask)" * is_dense
+            hint = ""
+            if self.axes == 2 and shape[-2:] == (sizes.Lq, sizes.Lk):
+                hint = " (a dense bias, (..., H, Lq, Lk), goes to attn_mask)"
             return (
                 f"has {shape[-self.axes]} heads, but query has {sizes.H}; expected "
                 f"{self.shown}{hint}"
@@ -169,8 +172,8 @@ class Rows(Operand):
         if not letter:
             return ""
         H, Lq = sizes.H, sizes.Lq
-        wanted = f"(..., {H}, {Lq}, {sizes.Dp})"
-        return f"does not match query's {H} heads and length {Lq}; expected {wanted}"
+        expected = f"(..., {H}, {Lq}, {sizes.Dp})"
+        return f"does not match query's {H} heads and length {Lq}; expected {expected}"
 
 
 class Heads(Shared):
@@ -199,8 +202,8 @@ class Decay(Shared):
         if not letter:
             return ""
         H, Lk = sizes.H, sizes.Lk
-        wanted = f"(..., {H}, {Lk})"
-        return f"does not match {H} query heads and {Lk} keys; expected {wanted}"
+        expected = f"(..., {H}, {Lk})"
+        return f"does not match {H} query heads and {Lk} keys; expected {expected}"
 
 
 class Pairs(Operand):
@@ -210,9 +213,12 @@ class Pairs(Operand):
 
     def misfit(self, shape: tuple[int, ...], sizes: Sizes, letter: str) -> str:
         core = tuple(sizes.length(name) for name in self.letters if name != "1")
-        wanted = f"(..., {', '.join(map(str, core))})"
+        lengths = ", ".join(map(str, core))
         hint = self.hint(shape, core)
-        return f"does not broadcast to {wanted}; expected that, or 1 on an axis{hint}"
+        return (
+            f"does not broadcast to (..., {lengths}); expected that, or 1 on an "
+            f"axis{hint}"
+        )
 
     def hint(self, shape: tuple[int, ...], core: tuple[int, ...]) -> str:
         return ""
@@ -225,10 +231,12 @@ class Mask(Pairs):
     def kind(name: str, value: object) -> Array:
         mask = as_array(name, value)
         if mask.dtype.kind != "b" and not is_floating(mask.dtype):
-            hint = " (True = may attend: convert with .astype(bool))"
+            hint = ""
+            if mask.dtype.kind in "iu":
+                hint = " (True = may attend: convert with .astype(bool))"
             raise TypeError(
                 f"{name}: got dtype {mask.dtype}; expected bool, float16, float32 "
-                f"or float64{hint if mask.dtype.kind in 'iu' else ''}"
+                f"or float64{hint}"
             )
         return mask
 
@@ -335,13 +343,15 @@ Arguments: TypeAlias = tuple[
 ]
 
 
-def read(given: Call, is_part: bool = False) -> Arguments:
+def read(call: Call, is_part: bool = False) -> Arguments:
     """Check the kinds and the shapes of all arrays; absent ones drop out."""
-    groups = as_flag("enable_gqa", given.get("enable_gqa", False))
-    if isinstance(given.get("labels"), tuple):
-        given = given | {"labels": None} | _several(given["labels"])
+    groups = as_flag("enable_gqa", call.get("enable_gqa", False))
+    if isinstance(call.get("labels"), tuple):
+        call = call | {"labels": None} | _several(call["labels"])
+    # C reads the shapes. Where one does not fit, `wrong` is the name of the array, the
+    # rule, and the number of the letter: the words of the error are here.
     inputs, lengths, batch, computed, out, copied, wrong = read_operands(
-        given, _read_one, groups, is_part
+        call, _read_one, groups, is_part
     )
     sizes = Sizes._make((*lengths, "position_query" in inputs, is_part))
     if "rel_key" not in inputs:
@@ -352,9 +362,11 @@ def read(given: Call, is_part: bool = False) -> Arguments:
                     f"so pass rel_key or leave {name} out"
                 )
     if wrong is not None:
-        said = _misfit(*wrong, inputs, sizes, batch, groups)
-        takes_groups = "enable_gqa" in given and "edges" not in given
-        raise ValueError(said if takes_groups else said.partition(" (enable_gqa")[0])
+        message = _misfit(*wrong, inputs, sizes, batch, groups)
+        if "enable_gqa" not in call or "edges" in call:
+            # A function without this argument does not advise it.
+            message = message.partition(" (enable_gqa")[0]
+        raise ValueError(message)
     # bfloat16 has no character of NumPy's
     out_dtype = _DTYPES[out] if out else inputs["query"].dtype.newbyteorder("=")
     return inputs, sizes, batch, _DTYPES[computed], out_dtype, copied
@@ -387,40 +399,39 @@ def _misfit(
 ) -> str:
     """Say what does not fit; `rule` is one of those of csrc/python/read.c."""
     row, array = ROWS[name], inputs[name]
-    own = array.shape[: array.ndim - row.axes]
-    if rule == "groups":
-        came = f"key: {sizes.Hk} heads, but query has {sizes.H}"
-        if groups:
-            return (
-                f"{came}; with enable_gqa=True query heads must be a multiple of key "
-                "heads"
-            )
+    batch_axes = array.shape[: array.ndim - row.axes]
+    if rule == "groups" and groups:
         return (
-            f"{came}; expected equal numbers (enable_gqa=True lets groups of query "
-            "heads share a key head)"
+            f"key: {sizes.Hk} heads, but query has {sizes.H}; with enable_gqa=True "
+            "query heads must be a multiple of key heads"
+        )
+    if rule == "groups":
+        return (
+            f"key: {sizes.Hk} heads, but query has {sizes.H}; expected equal numbers "
+            "(enable_gqa=True lets groups of query heads share a key head)"
         )
     if rule == "most axes":
         return (
-            f"{name}: shape {array.shape} has {len(own)} batch axes; expected at most "
-            f"{_MAX_AXES - 3}"
+            f"{name}: shape {array.shape} has {len(batch_axes)} batch axes; expected "
+            f"at most {_MAX_AXES - 3}"
         )
     if rule == "batch":
         return (
-            f"{name}: batch axes {own} of shape {array.shape} do not broadcast with "
-            f"{batch} of the arguments before it; expected {row.shown}"
+            f"{name}: batch axes {batch_axes} of shape {array.shape} do not broadcast "
+            f"with {batch} of the arguments before it; expected {row.shown}"
         )
-    at = "" if rule == "axes" else row.letters[letter]
-    return f"{name}: {row.wrong(array, sizes, at)}"
+    wrong_letter = "" if rule == "axes" else row.letters[letter]
+    return f"{name}: {row.wrong(array, sizes, wrong_letter)}"
 
 
 def broadcast_shapes(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | None:
     """NumPy's broadcast of two shapes, or None where there is none."""
-    joined = []
+    lengths = []  # from the last axis to the first
     for x, y in zip_longest(reversed(a), reversed(b), fillvalue=1):
         if x != y and x != 1 and y != 1:
             return None
-        joined.append(y if x == 1 else x)
-    return tuple(reversed(joined))
+        lengths.append(y if x == 1 else x)
+    return tuple(reversed(lengths))
 
 
 def check_labels(called: str, labels: Array, tables: dict[str, Array]) -> None:

@@ -231,30 +231,31 @@ def plan(
     >>> costs.backward.bytes < 100e6
     True
     """
-    names = ("batch", "heads", "query_length", "key_length", "head_dim")
-    given = (batch, heads, query_length, key_length, head_dim)
-    B, H, Lq, Lk, D = (
-        as_int(name, size, 1, POSITION_LIMIT)
-        for name, size in zip(names, given, strict=True)
-    )
-    known = scheme_of("scheme", scheme)
-    causal = as_flag("is_causal", is_causal) or known.hides_future
-    least = 1 if known.name == "deberta" else 0  # whose table has 2 k rows
+    B = as_int("batch", batch, 1, POSITION_LIMIT)
+    H = as_int("heads", heads, 1, POSITION_LIMIT)
+    Lq = as_int("query_length", query_length, 1, POSITION_LIMIT)
+    Lk = as_int("key_length", key_length, 1, POSITION_LIMIT)
+    D = as_int("head_dim", head_dim, 1, POSITION_LIMIT)
+    row = scheme_of("scheme", scheme)
+    causal = as_flag("is_causal", is_causal) or row.hides_future
+    least = 1 if row.name == "deberta" else 0  # whose table has 2 k rows
     k = as_int("max_relative_position", max_relative_position, least, POSITION_LIMIT)
     number = as_float_dtype(dtype, is_stored=True)
     threads = choose_num_threads(num_threads)
-    return _plan(Sizes(B, H, Lq, Lk, D, k, known, causal, number, threads))
+    return _plan(Sizes(B, H, Lq, Lk, D, k, row, causal, number, threads))
 
 
 def _plan(s: Sizes) -> Plan:
     heads, size = s.B * s.H, s.dtype.itemsize
     width = s.columns * size if s.tables else 0  # bytes of a vector
     vectors = s.Lq * s.Lk * width
-    met = sum(s.met(name, 1024) for name in s.tables)
-    met_back = sum(_PRODUCTS[name] * s.met(name, 256) for name in s.tables)
-    flops = heads * (4 * s.pairs * s.D + 2 * met * s.columns)
+    # Products of tokens with rows of tables. The kernels take the rows one by one up to
+    # a number that is smaller in the backward.
+    products = sum(s.met(name, 1024) for name in s.tables)
+    products_back = sum(_PRODUCTS[name] * s.met(name, 256) for name in s.tables)
+    flops = heads * (4 * s.pairs * s.D + 2 * products * s.columns)
     # Five products of content: scores again, and gradients of weights and tokens.
-    flops_back = heads * (10 * s.pairs * s.D + 2 * met_back * s.columns)
+    flops_back = heads * (10 * s.pairs * s.D + 2 * products_back * s.columns)
     arguments = sum(
         math.prod(shape) * (8 if name in _EDGES else size)
         for name, shape in s.arguments.items()
@@ -275,7 +276,8 @@ def _stored(s: Sizes) -> list[Formulation]:
     """The forms that store something for each pair, or for each token and row."""
     heads, size, tables = s.B * s.H, s.dtype.itemsize, s.tables
     all_pairs = heads * s.Lq * s.Lk
-    scores = all_pairs * size if not s.scheme.operands else 2 * all_pairs * size
+    # Scores, and what is added to them, where a scheme has operands.
+    scores = (2 if s.scheme.operands else 1) * all_pairs * size
     content, position = 4 * all_pairs * s.D, 2 * len(tables) * all_pairs * s.columns
     rows = heads * s.R * sum(tables.values())  # each token and each row
     by_pair = Formulation("L x L", scores, content + 2 * rows * s.columns)
@@ -314,13 +316,15 @@ class Sizes(NamedTuple):
 
     def number(self, name: str, backward: bool) -> np.dtype[Any]:
         """Return the dtype of an operand of the kernel."""
-        of = name.removeprefix("grad_")
+        argument = name.removeprefix("grad_")
         if "fire" in name:
             return np.dtype(np.float64)
-        if of == name or name == "grad_out":
+        # Some are of the dtype of the call, which may have 16 bits: inputs that the
+        # kernels read in it, the output, and gradients that are written once.
+        if argument == name or name == "grad_out":
             is_stored = name in READ_SHORT or (name == "out" and not backward)
         else:
-            is_stored = OPERANDS[of].is_written and not _edges(self)
+            is_stored = OPERANDS[argument].is_written and not _edges(self)
         return self.dtype if is_stored else self.computed
 
     @property
@@ -329,8 +333,9 @@ class Sizes(NamedTuple):
         shapes = self.scheme.shapes(
             self.H, self.Lq, self.Lk, self.D, self.k, self.is_causal
         )
-        tokens = [name for name in shapes if name == "position_query"]
-        return shapes | {name: (self.B, *shapes[name]) for name in tokens}
+        if "position_query" in shapes:  # which each batch item has
+            shapes["position_query"] = (self.B, *shapes["position_query"])
+        return shapes
 
     @property
     def tables(self) -> dict[str, int]:
@@ -366,9 +371,11 @@ class Sizes(NamedTuple):
 
     def met(self, name: str, most_rows: int) -> int:
         """Products of a head's tokens with rows of a table (choose_path of table.h)."""
-        few = self.rows <= min(most_rows, self.Lk // 2 + 32)
-        by_row = few and name != "rel_query" and "indices" not in self.arguments
-        return self.Lq * self.rows if by_row else self.pairs
+        has_few_rows = self.rows <= min(most_rows, self.Lk // 2 + 32)
+        is_graph = "indices" in self.arguments
+        if has_few_rows and name != "rel_query" and not is_graph:
+            return self.Lq * self.rows
+        return self.pairs
 
 
 def _edges(s: Sizes) -> dict[str, tuple[int, ...]]:
@@ -393,34 +400,40 @@ def _made(s: Sizes, operands: dict[str, Any], backward: bool) -> int:
 
     The context keeps those of the forward, so the backward adds its own alone.
     """
-    made: int = sum(
-        array.nbytes
-        for name, array in operands.items()
-        if "fire" in name and (not _core.operands[name][1]) == backward
-    )
+    count = 0
+    for name, array in operands.items():
+        if "fire" in name:
+            _, role_in_forward, _ = _core.operands[name]
+            if bool(role_in_forward) != backward:
+                count += array.nbytes
     if s.computed != s.dtype:
-        made += _widened(s, operands, backward)
+        count += _widened(s, operands, backward)
     if s.scheme.listed:
-        made += len(s.tables) * s.rows * s.D * s.dtype.itemsize
-    if not backward:  # copies: each edge, and the offset of each batch item
-        made += sum(math.prod(shape) * 8 for shape in _edges(s).values())
-        made += s.B * 8 * (s.Lq != s.Lk)
-    return made
+        count += len(s.tables) * s.rows * s.D * s.dtype.itemsize
+    if not backward:
+        # Copies of integers: of each edge, and of the offset of each batch item.
+        for shape in _edges(s).values():
+            count += math.prod(shape) * 8
+        if s.Lq != s.Lk:
+            count += s.B * 8
+    return count
 
 
 def _widened(s: Sizes, operands: dict[str, Any], backward: bool) -> int:
     """Count bytes in float32 of operands that no kernel reads in 16 bits."""
-    if backward:  # of sums that become gradients, and of the output that is kept
-        sums = (x for name, x in operands.items() if name.removeprefix("grad_") != name)
+    count = 0
+    if backward:
+        # A gradient is counted by its own dtype elsewhere: here is what its sum, and
+        # the output that is kept, have more.
         more = s.computed.itemsize - s.dtype.itemsize
-        rounded = (x.size for x in sums if x.dtype == s.computed)
-        held: int = sum(rounded) * more + operands["out"].nbytes
-        return held
-    return sum(
-        math.prod(shape) * s.computed.itemsize
-        for name, shape in s.arguments.items()
-        if name in operands and name not in {*READ_SHORT, *_EDGES}
-    )
+        for name, array in operands.items():
+            if name.startswith("grad_") and array.dtype == s.computed:
+                count += array.size * more
+        return count + int(operands["out"].nbytes)
+    for name, shape in s.arguments.items():
+        if name in operands and name not in READ_SHORT and name not in _EDGES:
+            count += math.prod(shape) * s.computed.itemsize
+    return count
 
 
 def _operands(s: Sizes, backward: bool) -> dict[str, Any]:
@@ -428,22 +441,26 @@ def _operands(s: Sizes, backward: bool) -> dict[str, Any]:
 
     The queries have no offset, whose place the window takes.
     """
-    given, arguments = {*s.scheme.operands} - {*_EDGES}, s.arguments
-    if "w1" in given:
-        given = {name for name in _core.operands if "fire" in name}
-    gradients = {f"grad_{name}" for name in given | {"out", "query", "key", "value"}}
+    arguments = s.arguments
+    names = {*s.scheme.operands} - {*_EDGES}
+    if "w1" in names:  # the kernel has FIRE's lines, not its parameters
+        names = {name for name in _core.operands if "fire" in name}
+    gradients = {f"grad_{name}" for name in names | {"out", "query", "key", "value"}}
     operands: dict[str, Any] = {"scale": 1.0, "num_threads": s.threads}
-    for name, (letters, *roles) in _core.operands.items():
-        role = roles[backward]
-        if role.startswith("required") or (role and name in given | gradients):
-            core = letters.replace("1", "")
-            shape = (s.B, *(_length(s, letter) for letter in core))
-            of = name.removeprefix("grad_")
-            number = s.number(name, backward)
-            shared = int("fire" in name)  # leading axes that it lacks
-            if of in arguments:
-                shared = 1 + OPERANDS[of].axes - len(arguments[of])
-            operands[name] = _unread(name, shape[shared:], number)
+    for name, (letters, in_forward, in_backward) in _core.operands.items():
+        role = in_backward if backward else in_forward
+        is_used = name in names or name in gradients
+        if not (role.startswith("required") or (role and is_used)):
+            continue
+        lengths = [_length(s, letter) for letter in letters if letter != "1"]
+        shape: tuple[int, ...] = (s.B, *lengths)
+        # Leading axes that the array does not have, as all items or heads share it.
+        absent = 1 if "fire" in name else 0
+        argument = name.removeprefix("grad_")
+        if argument in arguments:
+            absent = 1 + OPERANDS[argument].axes - len(arguments[argument])
+        number = s.number(name, backward)
+        operands[name] = _unread(name, shape[absent:], number)
     for name, shape in _edges(s).items():
         key = "edge_labels" if name == "labels" else name
         operands[key] = _unread(name, shape, np.dtype(np.int64))
@@ -457,11 +474,25 @@ def _length(s: Sizes, letter: str) -> int:
     """Return the length of a letter of csrc/python/operands.c."""
     if letter.isdigit():
         return int(letter)
-    lengths = {"H": s.H, "K": s.H, "q": s.Lq, "k": s.Lk, "D": s.D, "V": s.D}
-    lengths |= {"P": s.columns, "t": s.Lk}
-    lengths |= dict.fromkeys("ACWB", s.rows)
     ranges = FIRE_WIDTH + 1  # a knot for each unit
-    return (lengths | {"o": s.Lq + s.Lk, "F": ranges, "G": ranges + 1})[letter]
+    lengths = {
+        "H": s.H,
+        "K": s.H,
+        "q": s.Lq,
+        "k": s.Lk,
+        "D": s.D,
+        "V": s.D,
+        "P": s.columns,
+        "t": s.Lk,
+        "A": s.rows,
+        "C": s.rows,
+        "W": s.rows,
+        "B": s.rows,
+        "o": s.Lq + s.Lk,
+        "F": ranges,
+        "G": ranges + 1,
+    }
+    return lengths[letter]
 
 
 def _unread(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

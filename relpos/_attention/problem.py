@@ -102,7 +102,7 @@ class Problem(NamedTuple):
 
 def prepare(call: Call, part: Part | None = None) -> Problem:
     """Check the arguments of a call and build the operands of the kernel."""
-    fire = fire_network.as_fire(call) if "w1" in call else None
+    fire = fire_network.fire_of_call(call) if "w1" in call else None
     is_part = part is not None
     inputs, sizes, batch, dtype, out_dtype, copied = read(call, is_part)
     rule = as_choice("beyond", call["beyond"], _BEYOND)

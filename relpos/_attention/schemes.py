@@ -75,19 +75,21 @@ def shows_keywords(
     """
 
     def decorate(scheme: Scheme) -> Scheme:
-        own = signature(scheme)
+        before = signature(scheme)
         parameters = {
             name: parameter
-            for name, parameter in own.parameters.items()
+            for name, parameter in before.parameters.items()
             if parameter.kind is not parameter.VAR_KEYWORD
         }
-        for name, passed in keywords.items():
+        for name, parameter in keywords.items():
+            if name in without:
+                continue
             if name in settings:
-                passed = passed.replace(default=settings[name])
-            if name not in without:
-                parameters.setdefault(name, passed)
-        shown = own.replace(parameters=[*parameters.values()])
-        scheme.__signature__ = shown  # type: ignore[attr-defined]
+                parameter = parameter.replace(default=settings[name])
+            # One that the scheme names itself stays where it is.
+            parameters.setdefault(name, parameter)
+        after = before.replace(parameters=[*parameters.values()])
+        scheme.__signature__ = after  # type: ignore[attr-defined]
         return scheme
 
     return decorate
@@ -102,9 +104,9 @@ def scheme(settings: Callable[..., Mapping[str, Any]]) -> Callable[..., Any]:
     """
 
     @wraps(settings)
-    def function(query: Any, key: Any, value: Any, *own: Any, **keywords: Any) -> Any:
-        made = settings(query, key, value, *own, **keywords)
-        return attention(query, key, value, **made)
+    def function(query: Any, key: Any, value: Any, *more: Any, **keywords: Any) -> Any:
+        of_attention = settings(query, key, value, *more, **keywords)
+        return attention(query, key, value, **of_attention)
 
     function.settings = settings  # type: ignore[attr-defined]
     return shows_keywords()(function)
@@ -566,5 +568,22 @@ def graph_attention(
             [ 0.],
             [13.]]])
     """
-    given = DEFAULTS | locals()
-    return attend(given | {"edge_labels": labels, "labels": None})
+    arguments = {
+        "query": query,
+        "key": key,
+        "value": value,
+        "indptr": indptr,
+        "indices": indices,
+        "edge_labels": labels,  # `labels` of `attention` are those of all pairs
+        "rel_key": rel_key,
+        "rel_value": rel_value,
+        "edges": edges,
+        "position_query": position_query,
+        "softcap": softcap,
+        "sinks": sinks,
+        "scale": scale,
+        "return_lse": return_lse,
+        "return_context": return_context,
+        "num_threads": num_threads,
+    }
+    return attend(DEFAULTS | arguments)

@@ -155,7 +155,8 @@ def scores(
     call["value"] = _without_numbers(call["key"], call["rel_value"])
     problem = prepare(call)
     look_at_mask(problem)
-    problem = problem._replace(operands=_whole(problem))
+    problem = problem._replace(operands=_aligned(problem))
+    # Arguments that act on weights alone are checked as `attention` checks them.
     if call["rng"] is not None:
         as_generator(call["rng"])
     choose_num_threads(call["num_threads"])
@@ -165,22 +166,26 @@ def scores(
     check_bytes("scores", shape, problem.dtype)
     offset = _for_items(problem, offsets_of(problem.inputs))
     relative = np.arange(sizes.Lk) - (np.arange(sizes.Lq)[:, None] + offset)
-    found, logits = _products(problem, relative)
+    products, logits = _products(problem, relative)
     added, hidden = _added(problem, relative), _hidden(problem, relative)
-    none, absent = problem.dtype.type(0), -problem.dtype.type(np.inf)
+    zero, minus_infinity = problem.dtype.type(0), -problem.dtype.type(np.inf)
     if not with_terms:
         total = reduce(np.add, added.values(), logits)
-        total = total if hidden is None else np.where(hidden, absent, total)
+        if hidden is not None:
+            total = np.where(hidden, minus_infinity, total)
         return np.array(np.broadcast_to(total, shape))
-    if "softcap" in found:
-        _check_sum(problem, found, logits, hidden)
-    found |= added
-    if hidden is not None:  # the mask hides alone: others are finite there
-        for name, term in found.items():
+    if "softcap" in products:
+        _check_sum(problem, products, logits, hidden)
+    summands = products | added
+    if hidden is not None:
+        # The sum of all terms is -inf where a pair is hidden: the mask has the -inf,
+        # and no other term an infinity or a nan that would make the sum nan.
+        for name, term in summands.items():
             if not np.isfinite(term).all():
-                found[name] = np.where(hidden & ~np.isfinite(term), none, term)
-        found["mask"] = np.where(hidden, absent, found.get("mask", none))
-    return {name: np.array(np.broadcast_to(x, shape)) for name, x in found.items()}
+                summands[name] = np.where(hidden & ~np.isfinite(term), zero, term)
+        mask = summands.get("mask", zero)
+        summands["mask"] = np.where(hidden, minus_infinity, mask)
+    return {name: np.array(np.broadcast_to(x, shape)) for name, x in summands.items()}
 
 
 def _without_numbers(key: Array, rel_value: ArrayLike | None) -> Array:
@@ -193,17 +198,23 @@ def _without_numbers(key: Array, rel_value: ArrayLike | None) -> Array:
     return np.broadcast_to(key.dtype.type(0), shape)
 
 
-def _whole(problem: Problem) -> dict[str, Any]:
+def _aligned(problem: Problem) -> dict[str, Any]:
     """Return the operands, those of letters as (*batch, heads, rows, columns)."""
-    found = {**problem.operands}
-    for name in found.keys() & ROWS.keys():
-        if letters := ROWS[name].letters:
-            lacking = [at for at in (-3, -2, -1) if letters[at] == "1"]
-            array = np.expand_dims(singles(found[name]), lacking)
-            own = zip(letters, (1, 1, 1, *array.shape)[-3:], strict=True)
-            core = (problem.sizes.length(letter, n) for letter, n in own)
-            found[name] = np.broadcast_to(array, (*problem.batch, *core))
-    return found
+    operands = dict(problem.operands)
+    for name in operands.keys() & ROWS.keys():
+        letters = ROWS[name].letters
+        if not letters:  # an integer of each batch item
+            continue
+        absent = [axis for axis in (-3, -2, -1) if letters[axis] == "1"]
+        array = np.expand_dims(singles(operands[name]), absent)
+        # A table of all heads has no axis for them; rows and labels have any length.
+        lengths = (1, 1, 1, *array.shape)[-3:]
+        core = [
+            problem.sizes.length(letter, length)
+            for letter, length in zip(letters, lengths, strict=True)
+        ]
+        operands[name] = np.broadcast_to(array, (*problem.batch, *core))
+    return operands
 
 
 def _for_items(problem: Problem, integers: Array) -> Array:
@@ -214,21 +225,26 @@ def _for_items(problem: Problem, integers: Array) -> Array:
 def _rows(problem: Problem, name: str, relative: Array) -> list[Array]:
     """Rows of a table for each pair, negative where it has none."""
     operands = problem.operands
-    if labels := [operands[n] for n in LABELLED if n in operands]:
+    labels = [operands[n] for n in LABELLED if n in operands]
+    if labels:
         return [of_pairs.astype(np.int64) for of_pairs in labels]
-    of = "min_bias_position" if name == "rel_bias" else "min_relative_position"
-    rows = relative - operands[of]
+    first = operands["min_relative_position"]
+    if name == "rel_bias":  # which may be centred, while the others are not
+        first = operands["min_bias_position"]
+    rows = relative - first
     inside = np.clip(rows, 0, operands[name].shape[-2] - 1)
-    return [np.where(rows == inside, rows, -1) if operands["beyond"] else inside]
+    if operands["beyond"]:  # 1: zeros beyond the table; 0: its outermost row
+        return [np.where(rows == inside, rows, -1)]
+    return [inside]
 
 
 def _gather(by_row: Array, rows: list[Array]) -> Array:
     """Sum the entries of (..., H, Lq or 1, R) at the rows of each pair."""
-    none = by_row.dtype.type(0)
-    parts = (
-        np.where(r < 0, none, np.take_along_axis(by_row, np.maximum(r, 0), axis=-1))
-        for r in rows
-    )
+    zero = by_row.dtype.type(0)
+    parts = []
+    for row in rows:
+        entries = np.take_along_axis(by_row, np.maximum(row, 0), axis=-1)
+        parts.append(np.where(row < 0, zero, entries))
     return reduce(np.add, parts)
 
 
@@ -245,39 +261,44 @@ def _products(problem: Problem, relative: Array) -> tuple[dict[str, Array], Arra
     query, key = scale * x["query"], x["key"]
     if problem.sizes.Hk != problem.sizes.H:
         key = np.repeat(key, problem.sizes.H // problem.sizes.Hk, axis=-3)
-    found = {"content": query @ _transposed(key)}
+    products = {"content": query @ _transposed(key)}
     if "pos_bias_u" in x:
-        found["pos_bias_u"] = scale * x["pos_bias_u"] @ _transposed(key)
+        products["pos_bias_u"] = scale * x["pos_bias_u"] @ _transposed(key)
     if "rel_key" in x:
         table, rows = _transposed(x["rel_key"]), _rows(problem, "rel_key", relative)
-        own = "position_query" in x
-        if not own:
-            found["rel_key"] = _gather(query @ table, rows)
+        # A position query replaces the query here, and is not scaled.
+        has_position_query = "position_query" in x
+        if not has_position_query:
+            products["rel_key"] = _gather(query @ table, rows)
         if "pos_bias_v" in x:
-            v = x["pos_bias_v"] if own else scale * x["pos_bias_v"]
-            found["pos_bias_v"] = _gather(v @ table, rows)
-        if own:
-            found["position_query"] = _gather(x["position_query"] @ table, rows)
+            v = x["pos_bias_v"] if has_position_query else scale * x["pos_bias_v"]
+            products["pos_bias_v"] = _gather(v @ table, rows)
+        if has_position_query:
+            products["position_query"] = _gather(x["position_query"] @ table, rows)
     if "rel_query" in x:
+        # Rows meet keys: the pairs are gathered as (key, query).
         rows = _rows(problem, "rel_query", relative)
         by_key = key @ _transposed(scale * x["rel_query"])
-        by_key = _gather(by_key, [_transposed(r) for r in rows])
-        found["rel_query"] = _transposed(by_key)
-    total = reduce(np.add, found.values())
-    if (cap := x.get("softcap")) is None:
-        return found, total
+        by_key = _gather(by_key, [_transposed(row) for row in rows])
+        products["rel_query"] = _transposed(by_key)
+    total = reduce(np.add, products.values())
+    cap = x.get("softcap")
+    if cap is None:
+        return products, total
     capped = cap * np.tanh(total / cap)
-    return found | {"softcap": capped - total}, capped
+    return products | {"softcap": capped - total}, capped
 
 
 def _check_sum(
-    problem: Problem, found: dict[str, Array], logits: Array, hidden: Array | None
+    problem: Problem, products: dict[str, Array], logits: Array, hidden: Array | None
 ) -> None:
     """Refuse terms that do not sum to visible logits: the cap is lost in rounding."""
-    total, cap = reduce(np.add, found.values()), problem.operands["softcap"]
+    total, cap = reduce(np.add, products.values()), problem.operands["softcap"]
     limit = max(1.0, cap) * np.sqrt(np.finfo(problem.dtype).eps)
-    lost = np.isfinite(logits) & ~(np.abs(total - logits) <= limit)
-    if (lost if hidden is None else lost & ~hidden).any():
+    is_lost = np.isfinite(logits) & ~(np.abs(total - logits) <= limit)
+    if hidden is not None:
+        is_lost = is_lost & ~hidden
+    if is_lost.any():
         raise ValueError(
             f"terms: got True where, under softcap={cap}, products are too large for "
             f"their sum in {problem.dtype} to be the logits; expected terms=False"
@@ -285,29 +306,32 @@ def _check_sum(
 
 
 def _added(problem: Problem, relative: Array) -> dict[str, Array]:
-    """The terms that are added to these."""
-    x, found = problem.operands, {}
+    """Return the terms that are added to the products, by name."""
+    x = problem.operands
+    added = {}
     if "rel_bias" in x:
         bias = _cut(_transposed(x["rel_bias"]), problem)
-        found["rel_bias"] = _gather(bias, _rows(problem, "rel_bias", relative))
+        added["rel_bias"] = _gather(bias, _rows(problem, "rel_bias", relative))
     if "log_decay" in x:
-        found["log_decay"] = _decay(_transposed(x["log_decay"]), problem, relative)
+        added["log_decay"] = _decay(_transposed(x["log_decay"]), problem, relative)
     if "attn_mask" in x and x["attn_mask"].dtype.kind != "b":
-        found["mask"] = _cut(x["attn_mask"], problem)
-    return found
+        added["mask"] = _cut(x["attn_mask"], problem)
+    return added
 
 
 def _decay(steps: Array, problem: Problem, relative: Array) -> Array:
     """Sums of (..., H, 1, Lk) in float64, from each query's position backwards."""
-    passed = np.where(relative <= 0, steps.astype(np.float64), 0.0)
-    total = np.cumsum(passed[..., ::-1], axis=-1)[..., ::-1]
-    sums = np.zeros_like(total)  # of the steps after each key
-    sums[..., :-1] = total[..., 1:]
+    before_query = np.where(relative <= 0, steps.astype(np.float64), 0.0)
+    from_key = np.cumsum(before_query[..., ::-1], axis=-1)[..., ::-1]
+    # The step of the key itself is not part of its sum.
+    sums = np.zeros_like(from_key)
+    sums[..., :-1] = from_key[..., 1:]
     return _cut(sums, problem)
 
 
 def _cut(array: Array, problem: Problem) -> Array:
     """Cut finite numbers so that their sums are finite, in the dtype of computation."""
+    # A quarter: a bias, a sum of decay and a mask may all be as large.
     largest = float(np.finfo(problem.dtype).max) / 4
     cut = np.where(np.isinf(array), array, np.clip(array, -largest, largest))
     return cut.astype(problem.dtype)
@@ -327,8 +351,11 @@ def _hidden(problem: Problem, relative: Array) -> Array | None:
     if "key_lengths" in x:
         lengths = _for_items(problem, problem.inputs["key_lengths"])
         rules.append(np.arange(problem.sizes.Lk) >= lengths)
-    if "rel_bias" in x and (bias := np.isneginf(x["rel_bias"])).any():
-        rules.append(_gather(_transposed(bias), _rows(problem, "rel_bias", relative)))
+    if "rel_bias" in x:
+        hides = np.isneginf(x["rel_bias"])
+        if hides.any():
+            rows = _rows(problem, "rel_bias", relative)
+            rules.append(_gather(_transposed(hides), rows))
     if "attn_mask" in x:
         mask = x["attn_mask"]
         rules.append(~mask if mask.dtype.kind == "b" else np.isneginf(mask))
@@ -338,32 +365,40 @@ def _hidden(problem: Problem, relative: Array) -> Array | None:
 # ---- of schemes, by the kernels ----------------------------------------------------
 
 
-#: Arrays of these functions, in the order of the kernels' arguments.
-_INPUTS = ("query", "key", "rel_key", "pos_bias_u", "pos_bias_v")
-
-
-def _read(given: Call) -> Call:
-    """Return the arguments of a function, its arrays checked."""
-    return given | {n: as_floating(n, given[n]) for n in _INPUTS if n in given}
+def _floating(**arrays: object) -> dict[str, Array]:
+    """Return the arrays of a function by their names, checked to be floating."""
+    return {name: as_floating(name, array) for name, array in arrays.items()}
 
 
 @quiet
-def _by_kernel(kernel: str, given: Call, row_0: int | None, *extra: int) -> Array:
+def _by_kernel(
+    kernel: str,
+    inputs: dict[str, Array],
+    *extra: int,
+    scale: float | None,
+    query_offset: ArrayLike | None,
+    min_relative_position: int | None = None,
+    row_0: int | None = None,
+) -> Array:
     """Check the arguments as `attention` does, and run a kernel on (*batch, H) items.
 
-    A table that begins elsewhere than at `row_0`, where the kernel takes it to begin,
-    moves the offsets: only the difference between a pair and row 0 counts.
+    `inputs` are the arrays in the order of the kernel's arguments, which end with
+    `extra`. A table that begins elsewhere than at `row_0`, where the kernel takes it to
+    begin, moves the offsets: only the difference between a pair and row 0 counts.
     """
-    inputs = {name: given[name] for name in _INPUTS if name in given}
-    call = {**inputs, "value": inputs["key"], "query_offset": given["query_offset"]}
+    # `attention` also checks a value, of which scores know nothing: the key serves.
+    call = {**inputs, "value": inputs["key"], "query_offset": query_offset}
     arrays, sizes, _, dtype, out_dtype, _ = read(call)
-    table, minimum = {"rel_key": inputs["rel_key"]}, given.get("min_relative_position")
-    first = place_tables(table, minimum, None, "zero").vectors.start
+    table = {"rel_key": inputs["rel_key"]}
+    first = place_tables(table, min_relative_position, None, "zero").vectors.start
     check_items(arrays, ["rel_key"], sizes)
+    offsets = offsets_of(arrays)[..., None]
+    if row_0 is not None:
+        offsets = offsets + (first - row_0)
     scores: Array = getattr(kernels(), kernel)(
         *inputs.values(),
-        as_scale(given["scale"], sizes.D, dtype),
-        offsets_of(arrays)[..., None] + (0 if row_0 is None else first - row_0),
+        as_scale(scale, sizes.D, dtype),
+        offsets,
         *extra,
         dtype=dtype,
     )
@@ -414,7 +449,8 @@ def shaw_scores(
             [-1.,  0.,  1.],
             [-1., -1.,  0.]]])
     """
-    return _by_kernel("shaw_scores", _read(locals()), None)
+    inputs = _floating(query=query, key=key, rel_key=rel_key)
+    return _by_kernel("shaw_scores", inputs, scale=scale, query_offset=query_offset)
 
 
 def skewed_scores(
@@ -474,9 +510,21 @@ def skewed_scores(
             [8., 9., 0.],
             [7., 8., 9.]]])
     """
-    given = _read(locals())
-    given = relative_global_settings(given["rel_key"], given)
-    return _by_kernel("skewed_scores", given, 0, 0)
+    inputs = _floating(query=query, key=key, rel_key=rel_key)
+    place = {
+        "is_causal": is_causal,
+        "min_relative_position": min_relative_position,
+    }
+    settings = relative_global_settings(inputs["rel_key"], place)
+    return _by_kernel(
+        "skewed_scores",
+        inputs,
+        0,  # the relative position of row 0, which this kernel takes as an argument
+        scale=scale,
+        query_offset=query_offset,
+        min_relative_position=settings["min_relative_position"],
+        row_0=0,
+    )
 
 
 def transformer_xl_scores(
@@ -542,7 +590,25 @@ def transformer_xl_scores(
     >>> relpos.transformer_xl_scores(query, key, rel_key, [0.0], [1.0])
     array([[[-2., -1.,  0.]]])
     """
-    given = _read(locals())
-    tokens = given["query"], given["key"]
-    given = transformer_xl_settings(*tokens, given["rel_key"], given)
-    return _by_kernel("transformer_xl_scores", given, 1 - given["key"].shape[-2])
+    inputs = _floating(
+        query=query,
+        key=key,
+        rel_key=rel_key,
+        pos_bias_u=pos_bias_u,
+        pos_bias_v=pos_bias_v,
+    )
+    place = {
+        "query_offset": query_offset,
+        "min_relative_position": min_relative_position,
+    }
+    settings = transformer_xl_settings(
+        inputs["query"], inputs["key"], inputs["rel_key"], place
+    )
+    return _by_kernel(
+        "transformer_xl_scores",
+        inputs,
+        scale=scale,
+        query_offset=settings["query_offset"],
+        min_relative_position=settings["min_relative_position"],
+        row_0=1 - inputs["key"].shape[-2],
+    )

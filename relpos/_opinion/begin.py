@@ -13,7 +13,7 @@ import numpy as np
 
 from relpos._attention.attention import DEFAULTS, attention
 from relpos._attention.fire import fire_bias
-from relpos._attention.fire_network import NAMES, Fire, as_fire
+from relpos._attention.fire_network import NAMES, Fire, fire_of_call
 from relpos._attention.schemes import relative_global_settings, transformer_xl_settings
 from relpos._attention.scores import scores
 from relpos._checks import Array, as_floating, as_integers
@@ -205,7 +205,7 @@ def _add_fire(x: dict[str, Any]) -> tuple[Fire, Array]:
     x["attn_mask"] = np.where(mask, bias, -np.inf) if is_bool else bias + mask
     known = inspect.signature(fire_bias).parameters
     options = {name: known[name].default for name in ("signed", "eps")}
-    return as_fire(options | given), np.asarray(bias, np.float64)
+    return fire_of_call(options | given), np.asarray(bias, np.float64)
 
 
 def _exact(x: dict[str, Any], view: str) -> Attempt:
