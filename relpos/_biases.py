@@ -68,10 +68,12 @@ def as_parameter(name: str, value: object) -> Array:
     """Return one finite float per head, (..., H)."""
     array = as_floating(name, value)
     at_least_ndim(name, array, 1, "(..., H), one number for each head")
-    kept = stored(array)
-    if not np.isfinite(kept).all():
-        wrong = kept[~np.isfinite(kept)][0]
-        raise ValueError(f"{name}: got {wrong}; expected finite numbers")
+    numbers = stored(array)
+    is_finite = np.isfinite(numbers)
+    if not is_finite.all():
+        raise ValueError(
+            f"{name}: got {numbers[~is_finite][0]}; expected finite numbers"
+        )
     return array
 
 
@@ -83,13 +85,13 @@ def exact(parameter: Array) -> Array:
 def as_grad_bias(value: object) -> tuple[Array, Array]:
     """Return the gradient of a bias (..., H, 2 length - 1), and the offsets of it."""
     grad = as_floating("grad_bias", value)
-    wanted = "(..., H, 2 * length - 1)"
-    at_least_ndim("grad_bias", grad, 2, wanted)
+    expected = "(..., H, 2 * length - 1)"
+    at_least_ndim("grad_bias", grad, 2, expected)
     columns = grad.shape[-1]
     if columns % 2 == 0:
         raise ValueError(
-            f"grad_bias: shape {grad.shape} has {columns} columns; expected {wanted}, "
-            "an odd number"
+            f"grad_bias: shape {grad.shape} has {columns} columns; expected "
+            f"{expected}, an odd number"
         )
     return grad, np.arange(-(columns // 2), columns // 2 + 1, dtype=np.int64)
 
@@ -144,12 +146,14 @@ def alibi_slopes(
     """
     heads = as_int("num_heads", num_heads, 1, POSITION_LIMIT)
     largest = as_positive("max_exponent", max_exponent)
-    wanted = as_float_dtype(dtype)
+    result_dtype = as_float_dtype(dtype)
     check_bytes("num_heads", (heads,), np.dtype(np.float64))
+    # The largest power of 2 has a geometric series. The heads beyond it have every
+    # second entry of the series of twice as many: its steps 1/2, 3/2, ...
     count = 1 << (heads.bit_length() - 1)
     steps = np.arange(1, heads + 1, dtype=np.float64)
-    steps[count:] -= count + 0.5  # 1/2, 3/2, ...: of the series of 2 count
-    return rounded(np.exp2(-largest / count * steps), wanted)
+    steps[count:] -= count + 0.5
+    return rounded(np.exp2(-largest / count * steps), result_dtype)
 
 
 @twin(alibi_slopes, titles=("References",))
@@ -199,18 +203,18 @@ def alibi_bias(
     >>> relpos.attention(q, k, v, rel_bias=relpos.alibi_bias(8, 5)).shape
     (8, 5, 4)
     """
-    wanted = None if dtype is None else as_float_dtype(dtype)
-    name, given = "num_heads_or_slopes", num_heads_or_slopes
-    reject_foreign(name, given)
-    if isinstance(given, int | np.integer) and not isinstance(given, bool):
-        heads = as_int(name, given, 1, POSITION_LIMIT)
+    result_dtype = None if dtype is None else as_float_dtype(dtype)
+    name, argument = "num_heads_or_slopes", num_heads_or_slopes
+    reject_foreign(name, argument)
+    if isinstance(argument, int | np.integer) and not isinstance(argument, bool):
+        heads = as_int(name, argument, 1, POSITION_LIMIT)
         distance = np.abs(offsets(length, heads))
-        slopes = alibi_slopes(heads, dtype=wanted or np.float32)
+        slopes = alibi_slopes(heads, dtype=result_dtype or np.float32)
     else:
-        slopes = as_parameter(name, given)
+        slopes = as_parameter(name, argument)
         distance = np.abs(offsets(length, *slopes.shape))
     bias = exact(slopes) * -distance
-    return rounded(bias, wanted or slopes.dtype.newbyteorder("="))
+    return rounded(bias, result_dtype or slopes.dtype.newbyteorder("="))
 
 
 @twin(alibi_slopes, titles=("References",))
@@ -265,14 +269,18 @@ def _parameters(
 ) -> tuple[Array, Array, np.dtype[Any], str]:
     """Return r1 and r2 by `exact`, the dtype of results, and the kind."""
     first, second = as_parameter("r1", r1), as_parameter("r2", r2)
-    fits, wanted = first.shape == second.shape, f"{first.shape}, that of r1"
-    check_shape("r2", second, fits, wanted)
+    fits = first.shape == second.shape
+    check_shape("r2", second, fits, f"{first.shape}, that of r1")
     chosen = as_choice("kind", kind, _KINDS)
-    kept = stored(second)
-    wrong = kept[kept < 0 if chosen == "log" else kept <= 0]
-    if wrong.size:
-        wanted = "0 or more" if chosen == "log" else "more than 0"
-        raise ValueError(f"r2: got {wrong[0]} for kind={chosen!r}; expected {wanted}")
+    numbers = stored(second)
+    if chosen == "log":
+        outside, expected = numbers[numbers < 0], "0 or more"
+    else:
+        outside, expected = numbers[numbers <= 0], "more than 0"
+    if outside.size:
+        raise ValueError(
+            f"r2: got {outside[0]} for kind={chosen!r}; expected {expected}"
+        )
     dtype = common_dtype(first, second).newbyteorder("=")
     return exact(first), exact(second), dtype, chosen
 
@@ -323,7 +331,7 @@ def kerple_bias(
     """
     a, b, dtype, chosen = _parameters(r1, r2, kind)
     distance = np.abs(offsets(length, *a.shape[:-1])).astype(np.float64)
-    # an infinite shape too
+    # 0 times an infinite shape is 0 here, not nan.
     fall = np.where(a == 0, 0.0, a * _shape_of(distance, b, chosen))
     return rounded(0.0 - fall, dtype)  # -fall would have a -0.0
 
@@ -384,8 +392,9 @@ def kerple_bias_backward(
         )
     grad = grad.astype(np.float64)
     distance = np.abs(offset).astype(np.float64)
-    # forward: bias = -r1 * shape(|r|, r2)
-    shape = np.where(grad == 0, 0.0, _shape_of(distance, b, chosen))  # it may be inf
+    # Of the forward bias = -r1 * shape(|r|, r2). The shape may be infinite: without a
+    # gradient it counts as 0, since 0 times infinity would be nan.
+    shape = np.where(grad == 0, 0.0, _shape_of(distance, b, chosen))
     if chosen == "log":
         slope = distance / (1 + b * distance)
     else:
@@ -405,8 +414,9 @@ _T5_BUCKETS = 32  # of every published T5
 
 def _floor_root(x: int, k: int) -> int:
     """Return the largest n with n ** k <= x, for x and k of at least 1."""
+    # The root in float64, one step of Newton's method in integers, which squares its
+    # relative error, and then single steps to the exact number.
     n: int = int(math.exp(math.log(x) / k))
-    # one step of Newton's squares the relative error: few are left for the loops
     n = ((k - 1) * n + x // n ** (k - 1)) // k
     while n**k > x:
         n -= 1
@@ -418,10 +428,12 @@ def _floor_root(x: int, k: int) -> int:
 @lru_cache(maxsize=64)
 def _t5_edges(exact: int, width: int, last: int) -> Array:
     """Return the smallest distance of each step but the first, steps 1..width - 1."""
-    edges = [
-        _floor_root(last**step * exact ** (width - step) - 1, width) + 1
-        for step in range(1, width)
-    ]
+    edges = []
+    for step in range(1, width):
+        # The step begins where distance**width >= power. Its root, rounded up, is exact
+        # in integers, where a logarithm in floats may be a bucket off.
+        power = last**step * exact ** (width - step)
+        edges.append(_floor_root(power - 1, width) + 1)
     result = np.array(edges, dtype=np.int64)
     result.flags.writeable = False  # every later call gets the same array
     return result
@@ -491,13 +503,16 @@ def t5_bucket(
     side = count // 2 if both else count
     exact = side // 2
     last = as_int("max_distance", max_distance, exact + 1, POSITION_LIMIT)
+    # A decoder counts keys after the query as distance 0.
     farthest = POSITION_LIMIT if both else 0
     distance = np.abs(np.clip(relative, -POSITION_LIMIT, farthest))
     steps = np.searchsorted(
         _t5_edges(exact, side - exact, last), distance, side="right"
     )
     bucket = np.where(distance < exact, distance, exact + steps)
-    return np.asarray(bucket + side * (relative > 0) if both else bucket)
+    if both:  # the second half of the buckets is of keys after the query
+        bucket = bucket + side * (relative > 0)
+    return np.asarray(bucket)
 
 
 def t5_rows(shape: tuple[int, ...], num_buckets: object, both: object) -> int:
@@ -649,17 +664,19 @@ def _deberta_edges(middle: int, last: int, farthest: int) -> Array:
     width, and the power of middle is divided by there.
     """
     width = middle - 1
-    wanted = math.log(farthest / middle) / math.log(last / middle) * width
-    if wanted > MAX_BUCKETS:
+    count = math.log(farthest / middle) / math.log(last / middle) * width
+    if count > MAX_BUCKETS:
         raise ValueError(
-            f"relative_position: distance {farthest} lies {wanted:.0f} buckets past "
+            f"relative_position: distance {farthest} lies {count:.0f} buckets past "
             f"{middle}, half of bucket_size; expected at most {MAX_BUCKETS} (clip "
             f"distances to max_position = {last + 1}, or make that larger)"
         )
+    # Edge n is the root of middle**width * (last / middle)**n, in integers.
     edges = [middle]
     power, above, below = middle**width, 1, 1
     while edges[-1] < farthest:
-        above, below = above * last, below * middle
+        above *= last
+        below *= middle
         edge = _floor_root(power * above // below, width)
         edges.append(min(edge, np.iinfo(np.uint64).max))
     result = np.array(edges, dtype=np.uint64)

@@ -80,8 +80,8 @@ def as_positions(
     if array.dtype.kind not in "iuf" or array.dtype.itemsize > 8:
         raise TypeError(f"{name}: got dtype {array.dtype}; expected integers or floats")
     if array.dtype.kind in "iu" and array.size:
-        kept = stored(array)
-        lowest, highest = int(kept.min()), int(kept.max())
+        numbers = stored(array)
+        lowest, highest = int(numbers.min()), int(numbers.max())
         check_exact(name, lowest, highest)
         check_exact("offset", lowest + offset, highest + offset)
     return native(array, np.dtype(np.float64))
@@ -114,14 +114,15 @@ def _frequencies(dim: int, base: float, count: int) -> tuple[Array, Array]:
 
     Powers and their products with integers exact in float64 lose no bit of both parts.
     """
+    high, low = [], []
     with localcontext() as context:
         context.prec = 60
         ratio = (Decimal(base).ln() * -2 / dim).exp()
-        exact = [Decimal(1)]
-        while len(exact) < count:
-            exact.append(exact[-1] * ratio)
-        high = [float(value) for value in exact[:count]]
-        low = [float(x - Decimal(h)) for x, h in zip(exact[:count], high, strict=True)]
+        frequency = Decimal(1)
+        for _ in range(count):
+            high.append(float(frequency))
+            low.append(float(frequency - Decimal(high[-1])))
+            frequency *= ratio
     parts = np.array(high), np.array(low)
     for part in parts:
         part.flags.writeable = False  # every later call gets the same arrays
@@ -134,10 +135,10 @@ def frequency_parts(
     number = as_positive("base", base)
     if inv_freq is None:
         return _frequencies(dim, number, count)
-    given = as_floating("inv_freq", inv_freq)
-    wanted = f"({count},), one frequency per sine of dim {dim}"
-    check_shape("inv_freq", given, given.shape == (count,), wanted)
-    return given.astype(np.float64), np.zeros(count)
+    frequencies = as_floating("inv_freq", inv_freq)
+    expected = f"({count},), one frequency per sine of dim {dim}"
+    check_shape("inv_freq", frequencies, frequencies.shape == (count,), expected)
+    return frequencies.astype(np.float64), np.zeros(count)
 
 
 def sinusoidal(
@@ -213,26 +214,28 @@ def sinusoidal(
     """
     columns = as_int("dim", dim, 1, MAX_DIM)
     interleaved = as_choice("layout", layout, _LAYOUTS) == "interleaved"
-    wanted = as_float_dtype(dtype)
-    where = real_positions(positions, columns, wanted)
+    result_dtype = as_float_dtype(dtype)
+    where = real_positions(positions, columns, result_dtype)
     pairs, odd = divmod(columns, 2)
-    parts = frequency_parts(columns, base, inv_freq, pairs + odd * interleaved)
+    # The last column of an odd number is a sine if they are interleaved, else zeros.
+    has_last_sine = bool(odd and interleaved)
+    count = pairs + 1 if has_last_sine else pairs
+    high, low = frequency_parts(columns, base, inv_freq, count)
     shape = (*where.shape, columns)
     if out is None:
-        result = np.empty(shape, wanted)
+        result = np.empty(shape, result_dtype)
     else:
-        inputs = {"positions": where, "inv_freq": parts[0]}
-        result = check_out(out, shape, wanted, inputs)
-    high, low = (part[:pairs] for part in parts)
+        inputs = {"positions": where, "inv_freq": high}
+        result = check_out(out, shape, result_dtype, inputs)
     if interleaved:
-        both = result[..., 0 : 2 * pairs : 2], result[..., 1::2]
+        sines, cosines = result[..., 0 : 2 * pairs : 2], result[..., 1::2]
     else:
-        both = result[..., :pairs], result[..., pairs : 2 * pairs]
+        sines, cosines = result[..., :pairs], result[..., pairs : 2 * pairs]
     kernel = kernels().sinusoidal
-    kernel(where, high, low, out=both, dtype=wanted)
-    if odd and interleaved:
+    kernel(where, high[:pairs], low[:pairs], out=(sines, cosines), dtype=result_dtype)
+    if has_last_sine:
         last = result[..., -1:], None  # its cosine has no column
-        kernel(where, parts[0][pairs:], parts[1][pairs:], out=last, dtype=wanted)
+        kernel(where, high[pairs:], low[pairs:], out=last, dtype=result_dtype)
     elif odd:
         result[..., -1] = 0
     return result
@@ -288,6 +291,7 @@ def sinusoidal_shift_matrix(
     sine, cosine = kernels().sinusoidal(shift, high, low, dtype=np.float64)
     c = np.arange(pairs)
     sines, cosines = (2 * c, 2 * c + 1) if interleaved else (c, pairs + c)
+    # Each pair is rotated by the angle of the offset.
     matrix[sines, sines] = matrix[cosines, cosines] = cosine
     matrix[sines, cosines] = sine
     matrix[cosines, sines] = -sine
@@ -314,10 +318,10 @@ def int64_positions(positions: ArrayLike, rows: int, name: str = "positions") ->
 
 def gather(rows: Array, index: Array, name: str) -> Array:
     """Return rows of a floating table (..., R, E); errors call the positions `name`."""
-    found = kernels().learned_rows(widened(rows), index, name)
-    if found.dtype == rows.dtype:  # not of float16
-        return found
-    return like(found, rows)
+    gathered = kernels().learned_rows(widened(rows), index, name)
+    if gathered.dtype == rows.dtype:  # not of float16
+        return gathered
+    return like(gathered, rows)
 
 
 def learned(table: ArrayLike, positions: ArrayLike) -> Array:
@@ -406,10 +410,10 @@ def learned_backward(
     index = int64_positions(positions, rows)
     batch = grad.ndim - 1 - index.ndim
     if batch < 0 or grad.shape[batch:-1] != index.shape:
-        wanted = ", ".join(["...", *map(str, index.shape), "E"])
+        expected = ", ".join(["...", *map(str, index.shape), "E"])
         raise ValueError(
             f"grad_out: shape {grad.shape} does not match positions of shape "
-            f"{index.shape}; expected ({wanted})"
+            f"{index.shape}; expected ({expected})"
         )
     if index.ndim != 1:
         grad = grad.reshape(*grad.shape[:batch], index.size, grad.shape[-1])
@@ -420,18 +424,21 @@ def learned_backward(
     return like(sums, grad)
 
 
-def _checked(length: object, dim: object, dtype: Any) -> tuple[tuple[int, int], Any]:
+def _checked(
+    length: object, dim: object, dtype: Any
+) -> tuple[tuple[int, int], np.dtype[Any]]:
+    """Return the shape and the dtype of a naive encoding."""
     rows = as_int("length", length, 0, POSITION_LIMIT)
     shape = rows, as_int("dim", dim, 1, POSITION_LIMIT)
-    wanted = as_float_dtype(dtype)
-    check_bytes("length", shape, wanted)
-    return shape, wanted
+    result_dtype = as_float_dtype(dtype)
+    check_bytes("length", shape, result_dtype)
+    return shape, result_dtype
 
 
 def _index_rows(length: int, dim: int, dtype: DTypeLike, normalized: bool) -> Array:
-    (rows, columns), wanted = _checked(length, dim, dtype)
+    (rows, columns), result_dtype = _checked(length, dim, dtype)
     divisor = max(rows - 1, 1) if normalized else 1
-    return kernels().index_rows(rows, columns, wanted.char, divisor)
+    return kernels().index_rows(rows, columns, result_dtype.char, divisor)
 
 
 def index_encoding(length: int, dim: int, *, dtype: DTypeLike = np.float32) -> Array:
@@ -533,10 +540,10 @@ def random_encoding(
     >>> P.shape, bool((abs(P) <= 1).all())
     ((4, 8), True)
     """
-    shape, wanted = _checked(length, dim, dtype)
+    shape, result_dtype = _checked(length, dim, dtype)
     generator = as_generator(rng)
-    keep(generator)
-    values: Array = generator.random(shape, dtype=wanted)
+    keep(generator)  # an error takes the draw back
+    values: Array = generator.random(shape, dtype=result_dtype)
     values *= 2
     values -= 1
     return values

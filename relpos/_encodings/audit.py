@@ -67,6 +67,11 @@ class Finding(NamedTuple):
     note: str = ""
 
     @property
+    def words(self) -> str:
+        """Describe the number, with the note if there is one."""
+        return f"{self.quantity} ({self.note})" if self.note else self.quantity
+
+    @property
     def met(self) -> bool:
         """Return True for a number within its limit, which NaN never is."""
         if self.relation == ">=":
@@ -97,7 +102,7 @@ class EncodingAudit(NamedTuple):
                 "yes" if finding.met else "no",
                 f"{finding.value:.3g}",
                 f"{finding.relation} {finding.limit:.2g}",
-                f"{finding.quantity}{finding.note and f' ({finding.note})'}",
+                finding.words,
             ]
             for name, finding in zip(self._fields, self, strict=True)
         ]
@@ -215,8 +220,8 @@ def audit_encoding(
 
 
 def _checked_lengths(lengths: Sequence[int]) -> list[int]:
-    found = {*as_integers("lengths", lengths).ravel().tolist()}
-    checked = [as_int("lengths", length, 4, POSITION_LIMIT) for length in sorted(found)]
+    distinct = {*as_integers("lengths", lengths).ravel().tolist()}
+    checked = [as_int("lengths", x, 4, POSITION_LIMIT) for x in sorted(distinct)]
     if not checked or checked[-1] < 2 * checked[0]:
         raise ValueError(
             f"lengths: got {checked}; expected the longest to be at least twice the "
@@ -234,7 +239,7 @@ def _encode_all(
         try:
             values = encode(length, dim)
         except (IndexError, ValueError) as error:
-            if len(encodings) < 2:
+            if len(encodings) < 2:  # too few to compare: a wrong call, not a limit
                 raise
             return encodings, f"length {length}: {type(error).__name__}"
         encodings.append(_checked_encoding(values, (length, dim)))
@@ -275,6 +280,7 @@ def _drift(encodings: list[Array]) -> float:
 @quiet
 def _ordered_share(encoding: Array) -> float:
     """Share of pairs of odd positions in the order that the even ones teach."""
+    # A line is fitted to the even positions, and read off at the odd ones.
     design = np.column_stack([encoding.astype(np.float64), np.ones(len(encoding))])
     position = np.arange(len(encoding)) - len(encoding) / 2
     # Directions below a millionth of the largest are rounding of float32 encodings.
@@ -289,13 +295,16 @@ def _foretold_share(known: Array, longest: Array) -> float:
     """Share of the variance of distances between new positions that known ones tell."""
     start = len(known)
     new = longest[start:]
-    known_means, found = [], []
+    measured, guessed = [], []
     for r in range(1, min(start, len(new), _MAX_DISTANCE + 1)):
-        found.append(_distances(new, r))
-        known_means.append(np.full(found[-1].shape, _distances(known, r).mean()))
-    distance, guess = np.concatenate(found), np.concatenate(known_means)
+        distances = _distances(new, r)
+        measured.append(distances)
+        guessed.append(np.full(distances.shape, _distances(known, r).mean()))
+    distance, guess = np.concatenate(measured), np.concatenate(guessed)
     variance = float(distance.var())
-    return 1 - float(((distance - guess) ** 2).mean()) / variance if variance else 0.0
+    if variance == 0:  # nothing to foretell
+        return 0.0
+    return 1 - float(((distance - guess) ** 2).mean()) / variance
 
 
 def _distances(encoding: Array, r: int) -> Array:
@@ -306,10 +315,11 @@ def _distances(encoding: Array, r: int) -> Array:
 def _cost(encode: Encoder, length: int, dim: int) -> Finding:
     """Return the growth of CPU time from a quarter of the length to all of it."""
     quarter = length // 4
-    # A clock that did not move is taken to have moved by its resolution.
     unit = "power of the length in the time"
     try:
-        short, long = (max(_seconds(encode, n, dim), 1e-9) for n in (quarter, length))
+        # A clock that did not move is taken to have moved by its resolution.
+        short = max(_seconds(encode, quarter, dim), 1e-9)
+        long = max(_seconds(encode, length, dim), 1e-9)
     except (IndexError, ValueError) as error:
         note = f"length {quarter}: {type(error).__name__}"
         return Finding(math.nan, "<=", _EXPONENT, unit, note)

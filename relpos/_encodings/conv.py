@@ -7,7 +7,6 @@ tokens. Near the edge its sums have zeros, which encode the position.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,29 +57,41 @@ class ConvGradients(NamedTuple):
 class _Call:
     """A checked call: operands of the kernel, as grids of two axes."""
 
-    def __init__(self, given: Mapping[str, Any]) -> None:
-        tokens, taps = (as_floating(name, given[name]) for name in ("x", "weight"))
-        self.given = {"x": tokens, "weight": taps}
-        if given["bias"] is not None:
-            self.given["bias"] = as_floating("bias", given["bias"])
+    def __init__(
+        self,
+        x: ArrayLike,
+        weight: ArrayLike,
+        bias: ArrayLike | None,
+        *,
+        mask: ArrayLike | None,
+        grid: tuple[int, ...] | None,
+        is_causal: bool,
+    ) -> None:
+        tokens, taps = as_floating("x", x), as_floating("weight", weight)
+        #: Arrays as given, by name: the gradients have their shapes and dtypes.
+        self.inputs = {"x": tokens, "weight": taps}
+        if bias is not None:
+            self.inputs["bias"] = as_floating("bias", bias)
         at_least_ndim("x", tokens, 2, "(..., L, E)")
         length, channels = tokens.shape[-2:]
-        sizes = _grid(given["grid"], length)
+        sizes = _grid(grid, length)
         shape = _kernel_shape(taps, len(sizes), channels)
-        causal = as_flag("is_causal", given["is_causal"])
+        causal = as_flag("is_causal", is_causal)
         #: Taps before a token's own, per axis.
         self.pads = tuple(size - 1 if causal else size // 2 for size in shape)
         if len(sizes) == 1:  # a sequence is a grid of one row
-            sizes, shape, self.pads = (1, *sizes), (1, *shape), (0, *self.pads)
-        self.dtype = common_dtype(*self.given.values(), np.dtype(np.float32))
-        self.bias = self.given.get("bias", np.zeros(channels, self.dtype))
+            sizes = (1, *sizes)
+            shape = (1, *shape)
+            self.pads = (0, *self.pads)
+        self.dtype = common_dtype(*self.inputs.values(), np.dtype(np.float32))
+        self.bias = self.inputs.get("bias", np.zeros(channels, self.dtype))
         fits = self.bias.shape == (channels,)
         check_shape("bias", self.bias, fits, f"({channels},), as x has channels")
         check_bytes("grid", (*tokens.shape[:-2], *sizes, channels), self.dtype)
         self.cells = tokens.reshape(*tokens.shape[:-2], *sizes, channels)
         taps = np.moveaxis(taps.reshape(channels, *shape), 0, -1)
         self.taps = np.ascontiguousarray(taps, self.dtype)  # (i, j, E)
-        self.mask = _mask(given["mask"], tokens.shape[:-1], sizes, self.dtype)
+        self.mask = _mask(mask, tokens.shape[:-1], sizes, self.dtype)
 
 
 def conv_encoding(
@@ -153,12 +164,12 @@ def conv_encoding(
     >>> relpos.conv_encoding(np.ones((6, 1)), np.ones((1, 3, 3)), grid=(2, 3))[:, 0]
     array([5., 7., 5., 5., 7., 5.])
     """
-    call = _Call(locals())
+    call = _Call(x, weight, bias, mask=mask, grid=grid, is_causal=is_causal)
     y = kernels().conv_encoding(
         call.cells, call.taps, call.bias, call.mask, *call.pads, dtype=call.dtype
     )
-    dtype = common_dtype(*call.given.values())
-    return rounded(y.reshape(call.given["x"].shape), dtype)
+    dtype = common_dtype(*call.inputs.values())
+    return rounded(y.reshape(call.inputs["x"].shape), dtype)
 
 
 @twin(conv_encoding)
@@ -207,10 +218,9 @@ def conv_encoding_backward(
     >>> gradients.x[:, 0], gradients.bias
     (array([2.5, 2.5, 2. ]), None)
     """
-    call = _Call(locals())
-    given = call.given
+    call = _Call(x, weight, bias, mask=mask, grid=grid, is_causal=is_causal)
     grad = as_floating("grad_out", grad_out)
-    check_match("grad_out", grad, "x", given["x"].shape)
+    check_match("grad_out", grad, "x", call.inputs["x"].shape)
     grad = rounded(grad, call.dtype).reshape(call.cells.shape)
     sizes = call.taps.shape[:2]
     # The gradient of x is a convolution by the kernel in reverse order.
@@ -219,21 +229,28 @@ def conv_encoding_backward(
     dx = kernels().conv_encoding(
         grad, flipped, none, call.mask, *pads, dtype=call.dtype
     )
+    # The kernel writes the gradients of each batch item. They are summed here, in
+    # float64, so that the number of threads does not change the sums.
     batch = grad.shape[:-3]
-    outs = tuple(
-        np.empty((*batch, *part.shape), call.dtype) for part in (call.taps, call.bias)
-    )
+    of_taps = np.empty((*batch, *call.taps.shape), call.dtype)
+    of_bias = np.empty((*batch, *call.bias.shape), call.dtype)
     kernels().conv_encoding_backward(
-        grad, call.cells, call.mask, *call.pads, out=outs, dtype=call.dtype
+        grad,
+        call.cells,
+        call.mask,
+        *call.pads,
+        out=(of_taps, of_bias),
+        dtype=call.dtype,
     )
     axes = tuple(range(len(batch)))
-    dw, db = (part.sum(axis=axes, dtype=np.float64) for part in outs)
-    found = {"x": dx, "weight": np.moveaxis(dw, -1, 0), "bias": db}
-    delivered = {
-        name: like(found[name], array).reshape(array.shape)
-        for name, array in given.items()
-    }
-    return ConvGradients(delivered["x"], delivered["weight"], delivered.get("bias"))
+    dw = np.moveaxis(of_taps.sum(axis=axes, dtype=np.float64), -1, 0)
+    db = of_bias.sum(axis=axes, dtype=np.float64)
+    tokens, taps = call.inputs["x"], call.inputs["weight"]
+    return ConvGradients(
+        like(dx, tokens).reshape(tokens.shape),
+        like(dw, taps).reshape(taps.shape),
+        like(db, call.inputs["bias"]) if "bias" in call.inputs else None,
+    )
 
 
 def _grid(grid: object, length: int) -> tuple[int, ...]:

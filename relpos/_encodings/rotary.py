@@ -6,7 +6,7 @@ where there is one, its magnitude. The rest is copied.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -66,7 +66,7 @@ class Rotation(NamedTuple):
     magnitude: Array
     interleaved: bool
     inverse: bool
-    given: dict[str, Array]  # by name, as given
+    inputs: dict[str, Array]  # the other arrays as given, by name
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -90,13 +90,13 @@ class Rotation(NamedTuple):
         )
 
 
-def _spread(name: str, array: Array, shape: tuple[int, ...], wanted: str) -> Array:
+def _spread(name: str, array: Array, shape: tuple[int, ...], expected: str) -> Array:
     try:
         return broadcast_to(array, shape)
     except ValueError:
         raise ValueError(
             f"{name}: shape {array.shape} does not broadcast to {shape}; expected "
-            f"{wanted}"
+            f"{expected}"
         ) from None
 
 
@@ -118,19 +118,26 @@ def _as_rotary_dim(rotary_dim: object, columns: int) -> int:
 
 
 def _angle_parts(
-    given: Mapping[str, Any], length: int, columns: int
+    length: int,
+    columns: int,
+    *,
+    positions: ArrayLike | None,
+    base: float,
+    inv_freq: ArrayLike | None,
+    angles: ArrayLike | None,
+    offset: float,
 ) -> tuple[Array, tuple[Array, Array]]:
     """Positions and frequencies, high + low, whose products are the angles."""
-    positions, inv_freq, angles = (given[n] for n in ("positions", *_LEARNED))
-    start = as_offset(given["offset"])
+    start = as_offset(offset)
     if angles is None:
         if positions is None:
             check_exact("offset", start, start + max(length - 1, 0))
             where = np.arange(length, dtype=np.float64) + start
         else:
             where = as_positions(positions, start)
-            where = where + start if start else where
-        dim, base = max(columns, 1), given["base"]
+            if start:
+                where = where + start
+        dim = max(columns, 1)  # of no columns there are no frequencies to scale
         return where, frequency_parts(dim, base, inv_freq, columns // 2)
     for name, other in (("positions", positions), ("inv_freq", inv_freq)):
         if other is not None:
@@ -139,36 +146,60 @@ def _angle_parts(
                 "frequencies; expected one of the two"
             )
     if start != 0:
-        raise ValueError(
-            f"offset: got {given['offset']} together with angles; expected 0"
-        )
+        raise ValueError(f"offset: got {offset} together with angles; expected 0")
+    # Angles are frequencies at the position 1.
     exact = native(as_floating("angles", angles), _DOUBLE)
     return np.array(1.0), (exact, np.array(0.0))
 
 
-def as_rotation(given: Mapping[str, Any]) -> Rotation:
+def as_rotation(
+    x: ArrayLike,
+    positions: ArrayLike | None,
+    *,
+    base: float,
+    inv_freq: ArrayLike | None,
+    angles: ArrayLike | None,
+    magnitude: ArrayLike | None,
+    interleaved: bool,
+    rotary_dim: int | None,
+    offset: float,
+    inverse: bool,
+) -> Rotation:
     """Check the arguments of `apply_rotary` and spread them over the rows of x."""
-    rows, magnitude = as_floating("x", given["x"]), given["magnitude"]
+    rows = as_floating("x", x)
     at_least_ndim("x", rows, 2, "(..., L, D)")
-    columns = _as_rotary_dim(given["rotary_dim"], rows.shape[-1])
+    columns = _as_rotary_dim(rotary_dim, rows.shape[-1])
     shape = (*rows.shape[:-1], columns // 2)
-    where, parts = _angle_parts(given, rows.shape[-2], columns)
+    where, parts = _angle_parts(
+        rows.shape[-2],
+        columns,
+        positions=positions,
+        base=base,
+        inv_freq=inv_freq,
+        angles=angles,
+        offset=offset,
+    )
     if magnitude is None:
         scale = np.array(1.0)
     elif isinstance(magnitude, Real):
         scale = np.array(as_real("magnitude", magnitude))
     else:
         scale = native(as_floating("magnitude", magnitude), _DOUBLE)
-    wanted = f"(..., L, {columns // 2}), one per pair of the rotated columns"
-    arrays = {name: given[name] for name in ("positions", *_LEARNED, "magnitude")}
+    of_pairs = f"(..., L, {columns // 2}), one per pair of the rotated columns"
+    arrays = {
+        "positions": positions,
+        "inv_freq": inv_freq,
+        "angles": angles,
+        "magnitude": magnitude,
+    }
     return Rotation(
         rows,
         _spread("positions", where, shape[:-1], _ROWS),
-        _spread("angles", parts[0], shape, wanted),
+        _spread("angles", parts[0], shape, of_pairs),
         broadcast_to(parts[1], shape),
-        _spread("magnitude", scale, shape, wanted),
-        as_flag("interleaved", given["interleaved"]),
-        as_flag("inverse", given["inverse"]),
+        _spread("magnitude", scale, shape, of_pairs),
+        as_flag("interleaved", interleaved),
+        as_flag("inverse", inverse),
         {name: np.asarray(a) for name, a in arrays.items() if a is not None},
     )
 
@@ -285,23 +316,36 @@ def apply_rotary(
     array([[ 0.5403, -0.8415],
            [-0.4161, -0.9093]])
     """
-    rotation = as_rotation(locals())
-    given = rotation.x
-    wanted = given.dtype.newbyteorder("=")
+    rotation = as_rotation(
+        x,
+        positions,
+        base=base,
+        inv_freq=inv_freq,
+        angles=angles,
+        magnitude=magnitude,
+        interleaved=interleaved,
+        rotary_dim=rotary_dim,
+        offset=offset,
+        inverse=inverse,
+    )
+    rows = rotation.x
+    dtype = rows.dtype.newbyteorder("=")
     if out is None:
-        result = np.empty(given.shape, wanted)
+        result = np.empty(rows.shape, dtype)
     else:
-        inputs = rotation.given
-        if not (isinstance(out, np.ndarray) and _is_same(given, out)):
-            inputs = {"x": given, **inputs}
-        result = check_out(out, given.shape, wanted, inputs)
-    is_read = given.itemsize == 2 and given.dtype.isnative and given.flags.aligned
-    source = given if is_read else native(given, rotation.dtype)
+        inputs = rotation.inputs
+        # The kernel rotates x in place, but no other input may lie under the result.
+        if not (isinstance(out, np.ndarray) and _is_same(rows, out)):
+            inputs = {"x": rows, **inputs}
+        result = check_out(out, rows.shape, dtype, inputs)
+    # The kernel reads numbers of 16 bits where they are.
+    is_read_short = rows.itemsize == 2 and rows.dtype.isnative and rows.flags.aligned
+    source = rows if is_read_short else native(rows, rotation.dtype)
     if result.dtype == source.dtype and result.flags.aligned:
         rotation.run(source, result, inverse=rotation.inverse)
     else:
-        source = native(given, rotation.dtype)
-        target = np.empty(given.shape, rotation.dtype)
+        source = native(rows, rotation.dtype)
+        target = np.empty(rows.shape, rotation.dtype)
         rotation.run(source, target, inverse=rotation.inverse)
         with np.errstate(all="ignore"):  # as in `rounded`
             result[...] = target
@@ -325,8 +369,8 @@ def _pairs(rotation: Rotation, array: Array) -> tuple[Array, Array]:
 
 def _sum_to(array: Array, shape: tuple[int, ...]) -> Array:
     """Sum over the axes along which `shape` was broadcast to that of `array`."""
-    own = (1,) * (array.ndim - len(shape)) + shape
-    repeated = tuple(axis for axis, size in enumerate(own) if size != array.shape[axis])
+    aligned = (1,) * (array.ndim - len(shape)) + shape
+    repeated = tuple(n for n, size in enumerate(aligned) if size != array.shape[n])
     total: Array = array.sum(axis=repeated, keepdims=True)
     return total.reshape(shape)
 
@@ -386,7 +430,18 @@ def apply_rotary_backward(
     >>> grads.x.round(4), grads.inv_freq.round(4), grads.angles
     (array([[ 0.0707, -0.9975]]), array([-3.4169]), None)
     """
-    rotation = as_rotation(locals())
+    rotation = as_rotation(
+        x,
+        positions,
+        base=base,
+        inv_freq=inv_freq,
+        angles=angles,
+        magnitude=magnitude,
+        interleaved=interleaved,
+        rotary_dim=rotary_dim,
+        offset=offset,
+        inverse=inverse,
+    )
     grad = as_floating("grad_out", grad_out)
     check_match("grad_out", grad, "x", rotation.x.shape)
     grad = native(grad, common_dtype(grad.dtype, rotation.dtype))
@@ -402,22 +457,25 @@ def apply_rotary_backward(
 
 def _angle_gradients(rotation: Rotation, grad: Array) -> dict[str, Array]:
     """Gradients of frequencies or angles, whichever was given, by name."""
-    given = {n: rotation.given[n] for n in _LEARNED if n in rotation.given}
-    if not given:
+    learned = {n: x for n, x in rotation.inputs.items() if n in _LEARNED}
+    if not learned:
         return {}
     rotated = np.empty(rotation.x.shape, rotation.dtype)
     source = native(rotation.x, rotation.dtype)
     rotation.run(source, rotated, inverse=rotation.inverse)
-    (y_a, y_b), (g_a, g_b) = _pairs(rotation, rotated), _pairs(rotation, grad)
+    # With y the rotated pair and g its gradient, the angle has g_b y_a - g_a y_b.
+    y_a, y_b = _pairs(rotation, rotated)
+    g_a, g_b = _pairs(rotation, grad)
     grad_angles = np.multiply(g_b, y_a, dtype=np.float64)
     grad_angles -= np.multiply(g_a, y_b, dtype=np.float64)
     if rotation.inverse:
         np.negative(grad_angles, out=grad_angles)
-    if "inv_freq" in given:
+    if "inv_freq" in learned:
+        # An angle is a position times a frequency.
         grad_angles *= rotation.positions[..., np.newaxis]
     return {
         name: like(_sum_to(grad_angles, array.shape), array)
-        for name, array in given.items()
+        for name, array in learned.items()
     }
 
 
@@ -484,9 +542,10 @@ def xpos_magnitude(
 
 
 def _as_frequencies(inv_freq: ArrayLike) -> Array:
-    given = as_floating("inv_freq", inv_freq)
-    check_shape("inv_freq", given, given.ndim == 1, "one axis, a frequency per pair")
-    return given.astype(_DOUBLE)
+    frequencies = as_floating("inv_freq", inv_freq)
+    has_one_axis = frequencies.ndim == 1
+    check_shape("inv_freq", frequencies, has_one_axis, "one axis, a frequency per pair")
+    return frequencies.astype(_DOUBLE)
 
 
 def _axes_of_pairs(sections: list[int], pairs: int, interleaved: bool) -> Array:
@@ -497,6 +556,7 @@ def _axes_of_pairs(sections: list[int], pairs: int, interleaved: bool) -> Array:
                 f"sections: got {sections}; expected three numbers of pairs, for "
                 f"{', '.join(_AXES)}"
             )
+        # Axes take turns until one has all its pairs. What is left rotates by time.
         c = np.arange(pairs)
         axes = c % len(_AXES)
         axes[c >= len(_AXES) * np.array(sections)[axes]] = 0
@@ -576,8 +636,8 @@ def mrope_angles(
     check_shape("positions", where, fits, f"(3, ..., L), for {', '.join(_AXES)}")
     frequencies = _as_frequencies(inv_freq)
     pairs = len(frequencies)
-    given = as_ints("sections", sections, 0, MAX_DIM)
-    axes = _axes_of_pairs(given, pairs, as_flag("interleaved", interleaved))
+    counts = as_ints("sections", sections, 0, MAX_DIM)
+    axes = _axes_of_pairs(counts, pairs, as_flag("interleaved", interleaved))
     check_memory("positions", (*where.shape[1:], pairs), _DOUBLE)
     angles: Array = np.moveaxis(where, 0, -1)[..., axes] * frequencies
     return angles

@@ -121,26 +121,32 @@ def _plain(value: object) -> Real | str:
 
 def _check_keys(config: Values) -> None:
     """Raise for keys of a known model that would be left out of its rotation."""
-    kind = _type_of(config)
-    said = (config.get(name) for name in ("rope_scaling", "rope_parameters"))
-    ropes: list[Values] = [x for x in said if isinstance(x, Mapping) and x]
-    read = _READ - {_SWA} if ropes else _READ
+    ropes: list[Values] = []  # settings that are present in one or in both spellings
+    for name in ("rope_scaling", "rope_parameters"):
+        rope = config.get(name)
+        if isinstance(rope, Mapping) and rope:
+            ropes.append(rope)
+    known = _READ | UNRELATED
+    if ropes:  # which replace the base of layers without a scaling
+        known -= {_SWA}
     for key, value in config.items():
-        named = any(word in str(key).lower() for word in ROTARY_WORDS)
-        if named and _is_numeric(value) and key not in read | UNRELATED:
+        may_rotate = any(word in str(key).lower() for word in ROTARY_WORDS)
+        if may_rotate and _is_numeric(value) and key not in known:
             raise ValueError(
                 f"config: got {key} = {value!r}; expected no such key, as its meaning "
-                f"in {kind} is not known"
+                f"in {_type_of(config)} is not known"
             )
-    for names in (_BASE, _LOCAL, _PART):
-        given = {name: config[name] for name in names if config.get(name) is not None}
-        if len({*map(_plain, given.values())}) > 1:
-            both = ", ".join(f"{name} = {value!r}" for name, value in given.items())
+    for spellings in (_BASE, _LOCAL, _PART):
+        values = {x: config[x] for x in spellings if config.get(x) is not None}
+        if len({*map(_plain, values.values())}) > 1:
+            both = ", ".join(f"{name} = {value!r}" for name, value in values.items())
             raise ValueError(f"config: got {both}; expected one of them")
-    base = _first(config, *_BASE)  # which one of them may repeat
-    whole = ({"rope_theta": base, **rope} for rope in ropes)
-    values = [{key: _plain(x) for key, x in rope.items()} for rope in whole]
-    if any(each != values[0] for each in values):
+    base = _first(config, *_BASE)
+    comparable = []
+    for rope in ropes:
+        with_base = {"rope_theta": base, **rope}  # which one of them may repeat
+        comparable.append({key: _plain(x) for key, x in with_base.items()})
+    if any(each != comparable[0] for each in comparable):
         raise ValueError(
             "config: its rope_scaling and its rope_parameters differ; expected one of "
             "them"
@@ -158,11 +164,14 @@ def _check_rope(kind: str, rope: Values) -> None:
                 f"of {kind} does not read; expected some of "
                 f"{', '.join(map(repr, sorted(known)))}"
             )
-    said = [rope[key] for key in ("rope_type", "type") if rope.get(key) is not None]
-    if len({_OTHER_NAMES.get(str(each), str(each)) for each in said}) > 1:
+    new, old = rope.get("rope_type"), rope.get("type")
+    if new is None or old is None:
+        return
+    # The same scaling may have another name in each.
+    if _OTHER_NAMES.get(str(new), str(new)) != _OTHER_NAMES.get(str(old), str(old)):
         raise ValueError(
-            f"config: its rope_type is {said[0]!r}, and its type {said[1]!r}; expected "
-            "one of them"
+            f"config: its rope_type is {new!r}, and its type {old!r}; expected one of "
+            "them"
         )
 
 
@@ -179,7 +188,9 @@ def _read_by(name: str, rope: Values) -> set[str]:
             keys |= {"alpha", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"}
     if name == "longrope":
         keys |= {"short_mscale", "long_mscale"}
-    return keys | ({LENGTH} if name == "proportional" else set())
+    if name == "proportional":
+        keys |= {LENGTH}  # which published files repeat
+    return keys
 
 
 def _type_of(config: Values) -> str:
@@ -192,7 +203,10 @@ def _model_of(config: Values) -> Model:
 
 def _first(values: Values, *names: str) -> Any:
     """Return the value of the first of several spellings that is present."""
-    return next((values[name] for name in names if values.get(name) is not None), None)
+    for name in names:
+        if values.get(name) is not None:
+            return values[name]
+    return None
 
 
 def _choose(layer_type: str | None, types: list[str]) -> str:
@@ -212,7 +226,10 @@ def _of_layer(config: Values, layer_type: str | None) -> dict[str, Any]:
     """Return ``rope_parameters`` of one type of layer, with its base."""
     rope = _rope_of(config)
     base = _first(config, *_BASE)
-    local = _first(config, *(name for name in _LOCAL if name != _SWA or not rope))
+    # The base of layers with a window. One spelling of it is of layers without any
+    # scaling, and is not read where there is one.
+    spellings = [name for name in _LOCAL if not (rope and name == _SWA)]
+    local = _first(config, *spellings)
     if local is None and _model_of(config).scaled == "full":
         local = base
     nested = [name for name, values in rope.items() if isinstance(values, Mapping)]
@@ -221,15 +238,16 @@ def _of_layer(config: Values, layer_type: str | None) -> dict[str, Any]:
         values = _of_nested(config, rope, name)
         if name == "compress":
             base = _first(config, _COMPRESSED) or base
-        base = local if layer_type == _SLIDING and local is not None else base
+        if layer_type == _SLIDING and local is not None:
+            base = local
     elif config.get(_COMPRESSED) is not None:
         values, base = _of_compressed(config, rope, layer_type, base)
     elif local is not None:
         types = [_FULL, _SLIDING, *_layer_types(config)]
-        full = _choose(layer_type, types) != _SLIDING
-        scaled = full or _model_of(config).scaled == "all"
-        values = dict(rope) if scaled else {}
-        base = base if full else local
+        is_full = _choose(layer_type, types) != _SLIDING
+        is_scaled = is_full or _model_of(config).scaled == "all"
+        values = dict(rope) if is_scaled else {}
+        base = base if is_full else local
     else:
         values = dict(rope)
         if layer_type is not None:
@@ -247,14 +265,17 @@ def _of_layer(config: Values, layer_type: str | None) -> dict[str, Any]:
 
 def _rope_of(config: Values) -> Values:
     """Return the first dict of rotary settings that is not empty, as it is written."""
-    ropes = (config.get(name) for name in ("rope_scaling", "rope_parameters"))
-    said = (x for x in ropes if x is not None)
-    rope = next((x for x in said if not isinstance(x, Mapping) or x), {})
-    if not isinstance(rope, Mapping):
-        raise TypeError(
-            f"config: its rope_parameters are {kind_of(rope)}; expected a dict"
-        )
-    return rope
+    for name in ("rope_scaling", "rope_parameters"):
+        rope = config.get(name)
+        if rope is None:
+            continue
+        if not isinstance(rope, Mapping):
+            raise TypeError(
+                f"config: its rope_parameters are {kind_of(rope)}; expected a dict"
+            )
+        if rope:
+            return rope
+    return {}
 
 
 def _base_of_each(config: Values, layer_type: str | None) -> Any:
@@ -332,11 +353,11 @@ def _wide_head_dim(config: Values, layer_type: str | None) -> Any:
 
 
 def _head_dim(config: Values, layer_type: str | None) -> int:
-    own = _wide_head_dim(config, layer_type)
-    if own is None:
-        own = _first(config, "head_dim", "attention_head_dim", "kv_channels")
-    if own is not None:
-        return as_int("config: its head_dim", own, 1, MAX_DIM)
+    columns = _wide_head_dim(config, layer_type)
+    if columns is None:
+        columns = _first(config, "head_dim", "attention_head_dim", "kv_channels")
+    if columns is not None:
+        return as_int("config: its head_dim", columns, 1, MAX_DIM)
     width = _first(config, "hidden_size", "n_embd", "d_model")
     heads = _first(config, *_HEADS)
     if width is None or heads is None:
@@ -359,14 +380,14 @@ def _rotary_dim(config: Values, values: Values, head_dim: int) -> int:
         rotated = int(head_dim * share("config: its partial_rotary_factor", part))
     if columns is None:
         return rotated
-    said = as_int("config: its rotary_dim", columns, 2, MAX_DIM)
-    both = part is not None and config.get(APART) is None
-    if both and said != rotated and _model_of(config).checked:
+    rotary_dim = as_int("config: its rotary_dim", columns, 2, MAX_DIM)
+    says_both = part is not None and config.get(APART) is None
+    if says_both and rotary_dim != rotated and _model_of(config).checked:
         raise ValueError(
-            f"config: its rotary_dim is {said}, and {part!r} of {head_dim} columns "
-            "rotate; expected one of them"
+            f"config: its rotary_dim is {rotary_dim}, and {part!r} of {head_dim} "
+            "columns rotate; expected one of them"
         )
-    return said
+    return rotary_dim
 
 
 def _kind_of_scaling(values: Values) -> str:
@@ -401,14 +422,14 @@ def _scaling(config: Values, values: Values, seq_len: int | None) -> Any:
     known = {"max_position_embeddings": longest, LENGTH: longest, "seq_len": seq_len}
     if name == "dynamic":  # its length is that of the configuration
         values = {"factor": values.get("factor")}
-    given = {**known, **{key: x for key, x in values.items() if x is not None}}
+    settings = known | {key: x for key, x in values.items() if x is not None}
     if name == "longrope":  # Phi-3.5-MoE's magnitudes, of either length
-        own = given[LENGTH] and as_int(f"config: {LENGTH}", given[LENGTH], 1)
-        far = seq_len is not None and own and seq_len > own
-        factor = values.get("long_mscale" if far else "short_mscale")
-        given["attention_factor"] = factor or given.get("attention_factor")
+        length = settings[LENGTH] and as_int(f"config: {LENGTH}", settings[LENGTH], 1)
+        is_far = seq_len is not None and length and seq_len > length
+        factor = values.get("long_mscale" if is_far else "short_mscale")
+        settings["attention_factor"] = factor or settings.get("attention_factor")
     _, required, optional = SCALINGS[name]
-    return name, {key: given[key] for key in required + optional if key in given}
+    return name, {key: settings[key] for key in required + optional if key in settings}
 
 
 def _check_scaled_layers(config: Values) -> None:
@@ -443,7 +464,8 @@ def _check_rotates(config: Values, layer_type: str | None) -> None:
             f"layer_type: got {layer_type!r}, without a rotary encoding in {kind}; "
             f"expected {_SLIDING!r}"
         )
-    if (setting := _instead(config)) is not None:
+    setting = _instead(config)
+    if setting is not None:
         raise ValueError(
             f"config: its {setting}; expected a model that rotates instead"
         )
@@ -456,8 +478,9 @@ def _instead(config: Values) -> str | None:
         return "alibi is set"
     if kind == "granitemoehybrid" and config.get("position_embedding_type") == "nope":
         return "position_embedding_type is 'nope'"
-    null = isinstance(rope, Mapping) and rope.get("rope_theta", 0) is None
-    if kind == "olmo_hybrid" and null and _first(config, *_BASE) is None:
+    # A base that is null; one that is absent is the default.
+    is_null = isinstance(rope, Mapping) and rope.get("rope_theta", 0) is None
+    if kind == "olmo_hybrid" and is_null and _first(config, *_BASE) is None:
         return "rope_theta is None"
     return None
 

@@ -114,6 +114,11 @@ def _frequencies(dim: int, base: float) -> Array:
     return frequency_parts(dim, base, None, dim // 2)[0].copy()
 
 
+def _linear(dim: int, base: float, settings: Settings) -> Array:
+    result: Array = _frequencies(dim, base) / settings["factor"]
+    return result
+
+
 def _ntk(dim: int, base: float, settings: Settings) -> Array:
     even_dim(dim, 4)  # with one pair the slowest frequency is the fastest
     grown = base * np.float64(settings["factor"]) ** (dim / (dim - 2))
@@ -141,9 +146,11 @@ def _yarn(dim: int, base: float, settings: Settings) -> Array:
     high = pair_of(settings.get("beta_slow", 1))
     if settings.get("truncate", True):
         low, high = math.floor(low), math.ceil(high)
+    # As in transformers, the ramp is cut at dim - 1 and not at the last pair, and ends
+    # that are equal are moved apart by this much, so that it is a step.
     low, high = max(low, 0), min(high, dim - 1)
     if low == high:
-        high += 0.001  # a step
+        high += 0.001
     ramp = np.clip((np.arange(dim // 2) - low) / (high - low), 0, 1)
     frequencies = _frequencies(dim, base)
     slow = frequencies / _factor("yarn", settings)
@@ -180,6 +187,7 @@ def _longrope(dim: int, base: float, settings: Settings) -> Array:
 
 def _proportional(dim: int, base: float, settings: Settings) -> Array:
     frequencies: Array = _frequencies(dim, base) / settings.get("factor", 1.0)
+    # Pairs that do not rotate have the frequency 0: those that do keep their exponents.
     frequencies[int(settings.get("partial_rotary_factor", 1.0) * dim // 2) :] = 0.0
     return frequencies
 
@@ -194,15 +202,21 @@ class Scaling(NamedTuple):
 
 #: Scalings, with the keys that a dict must and may have, without those of its name.
 SCALINGS = {
-    "linear": Scaling(lambda dim, base, by: _frequencies(dim, base) / by["factor"]),
+    "linear": Scaling(_linear),
     "ntk": Scaling(_ntk),
     "dynamic": Scaling(_dynamic, ("factor", LENGTH), ("seq_len",)),
     "yarn": Scaling(
         _yarn,
         (LENGTH,),
         (
-            *("factor", "max_position_embeddings", "attention_factor", "beta_fast"),
-            *("beta_slow", "mscale", "mscale_all_dim", "truncate"),
+            "factor",
+            "max_position_embeddings",
+            "attention_factor",
+            "beta_fast",
+            "beta_slow",
+            "mscale",
+            "mscale_all_dim",
+            "truncate",
         ),
     ),
     "llama3": Scaling(
@@ -362,17 +376,22 @@ def rotary_magnitude(
         return float(settings["attention_factor"])
     if name == "yarn":
         factor = _factor(name, settings)
-        above, below = (settings.get(key, 0.0) for key in ("mscale", "mscale_all_dim"))
-        if above and below:
+        above = settings.get("mscale", 0.0)
+        below = settings.get("mscale_all_dim", 0.0)
+        if above and below:  # 0 is as absent, as in transformers
             return _yarn_growth(factor, above) / _yarn_growth(factor, below)
         return _yarn_growth(factor)
-    if name == "longrope" and (factor := _factor(name, settings)) > 1:
-        if settings[LENGTH] <= 1:
-            raise ValueError(
-                f"scaling: {LENGTH} is {settings[LENGTH]}; expected more than 1"
-            )
-        return math.sqrt(1 + math.log(factor) / math.log(settings[LENGTH]))
+    if name == "longrope":
+        return _longrope_growth(_factor(name, settings), settings[LENGTH])
     return 1.0
+
+
+def _longrope_growth(factor: float, length: float) -> float:
+    if factor <= 1:
+        return 1.0
+    if length <= 1:  # whose logarithm divides
+        raise ValueError(f"scaling: {LENGTH} is {length}; expected more than 1")
+    return math.sqrt(1 + math.log(factor) / math.log(length))
 
 
 @in_short

@@ -568,7 +568,8 @@ def _as_polar(x: Any, bias: Any) -> _Polar:
 def _rotated(vectors: Any, positions: Any, options: Keywords) -> Any:
     """Rotate tensors as `apply_rotary`, with the gradient of the frequencies too."""
     xp, columns, omega = namespace(vectors), vectors.shape[-1] // 2, options["inv_freq"]
-    given = dict.fromkeys(("angles", "magnitude", "rotary_dim")) | options
+    given: Keywords = dict.fromkeys(("angles", "magnitude", "rotary_dim"))
+    given |= options
     given |= {"interleaved": False, "inverse": False}
     # checked as by apply_rotary, with arrays of these shapes in the memory of a number
     given["x"] = np.broadcast_to(np.float32(0), (*vectors.shape,))
@@ -576,7 +577,7 @@ def _rotated(vectors: Any, positions: Any, options: Keywords) -> Any:
         shape = (*as_floating("inv_freq", omega).shape,)
         given["inv_freq"] = np.broadcast_to(np.float64(1), shape)
     given["positions"] = as_plain("positions", positions)
-    where = as_rotation(given).positions
+    where = as_rotation(**given).positions
     if omega is None:
         high, low = frequency_parts(2 * columns, options["base"], None, columns)
         omega = xp.asarray(high + low)
