@@ -157,6 +157,7 @@ def alibi_slopes(num_heads: int, *, max_exponent: float = 8.0) -> Floats:
         n *= 2
 
     def series(n: int) -> Floats:
+        """Return the slopes of n heads, a power of two."""
         return 2.0 ** (-max_exponent * np.arange(1, n + 1) / n)
 
     return np.concatenate([series(n), series(2 * n)[0::2][: num_heads - n]])
@@ -196,20 +197,21 @@ def t5_bucket(
     e = m // 2
 
     def bucket(r: int) -> int:
+        """Return the bucket of one relative position."""
         n = abs(r) if bidirectional else max(-r, 0)
         ahead = m if bidirectional and r > 0 else 0
         if n < e:
             return n + ahead
         steps = 0
-        while steps < m - 1 - e and Fraction(n, e) ** (m - e) >= Fraction(
-            max_distance, e
-        ) ** (steps + 1):
+        # n reaches the next step where (n/e)^(m-e) >= (max_distance/e)^(steps+1).
+        reach, step = Fraction(n, e) ** (m - e), Fraction(max_distance, e)
+        while steps < m - 1 - e and reach >= step ** (steps + 1):
             steps += 1
         return e + steps + ahead
 
     relative = as_plain(relative_position)
-    found = [bucket(int(r)) for r in relative.ravel()]
-    return np.array(found, dtype=np.int64).reshape(relative.shape)
+    buckets = [bucket(int(r)) for r in relative.ravel()]
+    return np.array(buckets, dtype=np.int64).reshape(relative.shape)
 
 
 def t5_bias(
@@ -221,8 +223,13 @@ def t5_bias(
 ) -> Floats:
     """b[h, r] = weight[bucket(r), h]. (num_buckets, H) -> (H, 2·length - 1)."""
     _, weight = as_float64(weight)
-    own: Any = {"bidirectional": bidirectional, "max_distance": max_distance}
-    return weight[t5_bucket(offsets(length), num_buckets=len(weight), **own)].T
+    row = t5_bucket(
+        offsets(length),
+        bidirectional=bidirectional,
+        num_buckets=len(weight),
+        max_distance=max_distance,
+    )
+    return weight[row].T
 
 
 def t5_bias_backward(
@@ -234,8 +241,12 @@ def t5_bias_backward(
 ) -> Floats:
     """ḡweight[t, h] = Σ ḡb[h, r] over the r of bucket t -> (..., num_buckets, H)."""
     grad = as_plain(grad_bias, dtype=np.float64)
-    own: Any = {"bidirectional": bidirectional, "max_distance": max_distance}
-    row = t5_bucket(offsets_of(grad), num_buckets=num_buckets, **own)
+    row = t5_bucket(
+        offsets_of(grad),
+        bidirectional=bidirectional,
+        num_buckets=num_buckets,
+        max_distance=max_distance,
+    )
     is_row = row == np.arange(num_buckets)[:, None]
     return is_row.astype(np.float64) @ np.swapaxes(grad, -1, -2)
 
@@ -255,6 +266,7 @@ def deberta_bucket(
     m = bucket_size // 2
 
     def bucket(n: int) -> int:
+        """Return the bucket of one distance."""
         if n <= m:
             return n
         steps = 1
@@ -263,8 +275,8 @@ def deberta_bucket(
         return m + steps
 
     relative = as_plain(relative_position)
-    found = [bucket(abs(int(r))) for r in relative.ravel()]
-    return np.sign(relative) * np.reshape(found, relative.shape)
+    buckets = [bucket(abs(int(r))) for r in relative.ravel()]
+    return np.sign(relative) * np.reshape(buckets, relative.shape)
 
 
 # ---- KERPLE -------------------------------------------------------------------------
@@ -300,8 +312,8 @@ def kerple_bias_backward(
         slopes = -np.log(1 + b * n), -a * n / (1 + b * n)
     else:
         slopes = -(n**b), -a * n**b * np.log(np.where(n > 0, n, 1))
-    first, second = ((grad * slope).sum(axis=-1) for slope in slopes)
-    return first, second
+    of_r1, of_r2 = slopes
+    return (grad * of_r1).sum(axis=-1), (grad * of_r2).sum(axis=-1)
 
 
 # ---- FIRE ---------------------------------------------------------------------------
@@ -351,7 +363,8 @@ def scalar(
     s = -xp.sign(r) if signed else 1.0
     over = log_distance(c, m) + eps
     x = s * log_distance(c, r) / over
-    slope_m, slope_n = (xp.sign(c) * d / (xp.abs(c) * d + 1) for d in (m, n))  # ∂ψ/∂c
+    slope_m = xp.sign(c) * m / (xp.abs(c) * m + 1)  # ∂ψ(m)/∂c
+    slope_n = xp.sign(c) * n / (xp.abs(c) * n + 1)
     of_max = xp.where(p < limit, 1.0, xp.where(p == limit, 0.5, 0.0))
     by_m = -x / over * xp.abs(c) / (xp.abs(c) * m + 1)
     by_c = s * slope_n / over - x * slope_m / over
@@ -415,6 +428,17 @@ def fire_attention(
     """
     _, q, k = as_float64(query, key)
     offset = int(np.asarray(offset_of(query_offset, q, k)))
-    network, lengths = (w1, b1, w2, b2, c, threshold), (q.shape[-2], k.shape[-2])
-    bias = fire_bias(*network, *lengths, query_offset=offset, signed=signed, eps=eps)
+    bias = fire_bias(
+        w1,
+        b1,
+        w2,
+        b2,
+        c,
+        threshold,
+        q.shape[-2],
+        k.shape[-2],
+        query_offset=offset,
+        signed=signed,
+        eps=eps,
+    )
     return attention(query, key, value, bias, query_offset=offset, **options)

@@ -191,8 +191,8 @@ def visible(tokens: Floats, mask: ArrayLike | None) -> Floats:
     xp = namespace(tokens)
     if mask is None:
         return xp.ones((tokens.shape[-2], 1))
-    own = xp.asarray(mask, dtype=xp.float64)
-    return xp.broadcast_to(own, tokens.shape[:-1])[..., None]
+    numbers = xp.asarray(mask, dtype=xp.float64)
+    return xp.broadcast_to(numbers, tokens.shape[:-1])[..., None]
 
 
 def neighbours(
@@ -205,15 +205,15 @@ def neighbours(
     """(t, x at n + t - before), or x at n - t + before, for every tap t."""
     shape = (x.shape[-2],) if grid is None else grid
     cells = x.reshape(*x.shape[:-2], *shape, x.shape[-1])
-    found = []
+    by_tap = []
     for tap in np.ndindex(*sizes):
         moved = cells
         for axis, (t, size) in enumerate(zip(tap, sizes, strict=True)):
             step = t - (size - 1 if is_causal else size // 2)
             axis_of_cells = axis - len(sizes) - 1
             moved = shifted(moved, -step if back else step, axis_of_cells)
-        found.append((tap, moved.reshape(x.shape)))
-    return found
+        by_tap.append((tap, moved.reshape(x.shape)))
+    return by_tap
 
 
 def shifted(x: Floats, step: int, axis: int) -> Floats:
@@ -223,4 +223,6 @@ def shifted(x: Floats, step: int, axis: int) -> Floats:
     inside = (at >= 0) & (at < count)
     xp = namespace(x)
     rows = xp.take(x, np.where(inside, at, 0), axis=axis) if count else x
-    return xp.where(inside.reshape(-1, *[1] * (-axis - 1)), rows, 0.0)
+    # An axis of the length of `inside`, and 1 for each axis after it.
+    shape = (count,) + (1,) * (-axis - 1)
+    return xp.where(inside.reshape(shape), rows, 0.0)

@@ -148,9 +148,10 @@ def gather(table: Floats, row: Ints, inside: Bools) -> Floats:
     row = row.reshape((1,) * (ndim - row.ndim) + row.shape)
     pairs = row.shape[-2] * row.shape[-1]
     flat = xp.where(inside, row, 0).reshape(*row.shape[:-2], pairs, 1)
-    found = xp.take_along_axis(table, flat, -2)
-    found = found.reshape(*found.shape[:-2], *row.shape[-2:], table.shape[-1])
-    return xp.where(inside[..., None], found, 0.0)
+    # Rows of all pairs in one axis, since take_along_axis takes one, and then in two.
+    vectors = xp.take_along_axis(table, flat, -2)
+    vectors = vectors.reshape(*vectors.shape[:-2], *row.shape[-2:], table.shape[-1])
+    return xp.where(inside[..., None], vectors, 0.0)
 
 
 def softmax(s: Floats, sinks: ArrayLike | None = None) -> tuple[Floats, Floats]:
@@ -242,7 +243,9 @@ def attend(
     if not (return_lse or return_weights):
         return out
     return AttentionOutput(
-        out, lse if return_lse else None, p if return_weights else None
+        out,
+        lse if return_lse else None,
+        p if return_weights else None,
     )
 
 
@@ -299,9 +302,49 @@ def attention(
     Returns out (..., H, Lq, Dv), or AttentionOutput(out, lse, weights) if asked for
     more.
     """
-    x = terms(**locals())
-    given = logits(x), moved_values(x), x.see, attn_mask, dropout_p, rng, sinks
-    return attend(*given, return_lse=return_lse, return_weights=return_weights)
+    # All arguments, as `terms` checks the kind of each.
+    x = terms(
+        query,
+        key,
+        value,
+        attn_mask=attn_mask,
+        dropout_p=dropout_p,
+        is_causal=is_causal,
+        scale=scale,
+        enable_gqa=enable_gqa,
+        query_offset=query_offset,
+        rel_key=rel_key,
+        rel_query=rel_query,
+        rel_value=rel_value,
+        rel_bias=rel_bias,
+        pos_bias_u=pos_bias_u,
+        pos_bias_v=pos_bias_v,
+        min_relative_position=min_relative_position,
+        buckets=buckets,
+        beyond=beyond,
+        labels=labels,
+        position_query=position_query,
+        softcap=softcap,
+        log_decay=log_decay,
+        key_ranges=key_ranges,
+        key_lengths=key_lengths,
+        window=window,
+        sinks=sinks,
+        return_lse=return_lse,
+        return_weights=return_weights,
+        rng=rng,
+    )
+    return attend(
+        logits(x),
+        moved_values(x),
+        x.see,
+        attn_mask,
+        dropout_p,
+        rng,
+        sinks,
+        return_lse=return_lse,
+        return_weights=return_weights,
+    )
 
 
 #: Keywords of attention that are nothing to its logits.
@@ -321,8 +364,8 @@ def scores(
     Keywords are those of `attention`; what acts on weights and values alone is left
     out. Returns (..., H, Lq, Lk).
     """
-    own = {name: x for name, x in keywords.items() if name not in OTHERS}
-    x = terms(query, key, key, attn_mask=attn_mask, is_causal=is_causal, **own)
+    of_logits = {name: x for name, x in keywords.items() if name not in OTHERS}
+    x = terms(query, key, key, attn_mask=attn_mask, is_causal=is_causal, **of_logits)
     s = masked(logits(x), attn_mask)
     return namespace(s).where(x.see, s, -np.inf)
 
@@ -353,6 +396,7 @@ class Terms(NamedTuple):
 
     def of_pairs(self, name: str) -> Floats:
         """T[l(i, j)] of visible pairs, (..., H or 1, Lq, Lk, E)."""
+        # One row, or with several arrays of labels the sum of one for each.
         parts = (gather(self.tables[name], *rows) for rows in self.rows[name])
         return namespace(self.q).where(self.see[..., None], reduce(add, parts), 0.0)
 
@@ -360,8 +404,17 @@ class Terms(NamedTuple):
 #: The arguments of attention with their defaults, and those taken to float64.
 DEFAULTS = {n: p.default for n, p in inspect.signature(attention).parameters.items()}
 FLOATING = (
-    *("query", "key", "value", "rel_key", "rel_query", "rel_value", "rel_bias"),
-    *("pos_bias_u", "pos_bias_v", "position_query", "log_decay"),
+    "query",
+    "key",
+    "value",
+    "rel_key",
+    "rel_query",
+    "rel_value",
+    "rel_bias",
+    "pos_bias_u",
+    "pos_bias_v",
+    "position_query",
+    "log_decay",
 )
 
 
@@ -372,8 +425,9 @@ def terms(query: ArrayLike, key: ArrayLike, value: ArrayLike, **keywords: Any) -
     for name, value in x.items():
         check_kind(value, name)
     xp = namespace(*x.values())
-    floats = (n for n in FLOATING if x[n] is not None)
-    x |= {name: xp.asarray(x[name], dtype=xp.float64) for name in floats}
+    for name in FLOATING:
+        if x[name] is not None:
+            x[name] = xp.asarray(x[name], dtype=xp.float64)
     q, k, v, g, o = x["query"], x["key"], x["value"], x["log_decay"], x["query_offset"]
     tables = {
         n: x[n] for n in ("rel_key", "rel_query", "rel_value") if x[n] is not None
@@ -383,8 +437,9 @@ def terms(query: ArrayLike, key: ArrayLike, value: ArrayLike, **keywords: Any) -
     if x["enable_gqa"]:
         group = q.shape[-3] // k.shape[-3]
         k, v = xp.repeat(k, group, -3), xp.repeat(v, group, -3)
-    placed = (x["labels"] is None and tables) or g is not None
-    if placed or x["is_causal"] or x["window"] is not None:
+    # Only what depends on positions needs to know where the queries are.
+    has_places = (x["labels"] is None and tables) or g is not None
+    if has_places or x["is_causal"] or x["window"] is not None:
         o = offset_of(o, q, k)
     r = relative(q, k, 0 if o is None else o)
     see = allowed(r, x["is_causal"], x["window"], x["key_ranges"], x["key_lengths"])
@@ -392,9 +447,11 @@ def terms(query: ArrayLike, key: ArrayLike, value: ArrayLike, **keywords: Any) -
         raise ValueError("log_decay: a later key is visible; there is no sum for it")
     placing = x["min_relative_position"], x["buckets"], x["beyond"], see
     rows = rows_of(tables, x["labels"], r, *placing)
+    # A bias of -inf hides its pairs.
     for row in rows.get("rel_bias", ()):
         see = see & (gather(tables["rel_bias"], *row)[..., 0] != -np.inf)
     see = visible(see, x["attn_mask"])
+    # Rows without a visible pair may be nan, and have no part in any product.
     q, k = visible_rows(q, see, -1), visible_rows(k, see, -2)
     scale = default_scale(x["scale"], q)
     e, e_scale = q, scale
@@ -418,15 +475,21 @@ def rows_of(
     A bias of another length than the other tables is centred.
     """
     if labels is not None:
-        xp, several = namespace(r), labels if isinstance(labels, tuple) else (labels,)
-        each = [xp.asarray(label, dtype=xp.int64)[..., None, :, :] for label in several]
-        return {name: [(label, label >= 0) for label in each] for name in tables}
+        xp = namespace(r)
+        several = labels if isinstance(labels, tuple) else (labels,)
+        pairs = []
+        for label in several:
+            row = xp.asarray(label, dtype=xp.int64)[..., None, :, :]
+            pairs.append((row, row >= 0))
+        return dict.fromkeys(tables, pairs)
     counts = {name: table.shape[-2] for name, table in tables.items()}
-    centred = {"rel_bias"} if len({*counts.values()}) > 1 else set()
-    return {
-        name: [table_rows(r, count, None if name in centred else first, *placing)]
-        for name, count in counts.items()
-    }
+    has_other_lengths = len({*counts.values()}) > 1
+    rows = {}
+    for name, count in counts.items():
+        is_centred = name == "rel_bias" and has_other_lengths
+        row_0 = None if is_centred else first
+        rows[name] = [table_rows(r, count, row_0, *placing)]
+    return rows
 
 
 def visible_rows(x: Floats, see: Bools, axis: int) -> Floats:

@@ -81,8 +81,7 @@ def attention_backward(
     arguments are those of `attention`. With dropout `rng` must be the seed that the
     forward was called with. Each gradient has the shape of its input.
     """
-    hiding = {"attn_mask": attn_mask, "is_causal": is_causal}
-    x = terms(query, key, value, **hiding, **options)
+    x = terms(query, key, value, attn_mask=attn_mask, is_causal=is_causal, **options)
     values = moved_values(x)
     p, lse, z, see = weigh(logits(x), values, x.see, attn_mask, dropout_p, rng, sinks)
     dO = as_plain(0.0 if grad_out is None else grad_out, dtype=np.float64)
@@ -93,34 +92,36 @@ def attention_backward(
     row = dl - np.sum(p * dP, axis=-1, keepdims=True)
     dS = p * (dP + row)
     dS = np.where(see, dS, 0.0)
-    dq, dk, found = of_scores(x, passed(x, dS)[..., None], see)
+    dq, dk, gradients = of_scores(x, passed(x, dS)[..., None], see)
     if "rel_value" in x.tables:
-        found["rel_value"] = to_rows(x, "rel_value", dX)
+        gradients["rel_value"] = to_rows(x, "rel_value", dX)
     if "rel_bias" in x.tables:
-        found["rel_bias"] = to_rows(x, "rel_bias", dS[..., None])[..., 0]
+        gradients["rel_bias"] = to_rows(x, "rel_bias", dS[..., None])[..., 0]
     if attn_mask is not None and as_plain(attn_mask).dtype != bool:
-        found["attn_mask"] = sum_to(dS, np.shape(attn_mask))
+        gradients["attn_mask"] = sum_to(dS, np.shape(attn_mask))
     if sinks is not None:
+        # A sink is a key without a value: its weight times what the softmax passes on.
         sink = as_plain(sinks, dtype=np.float64)[:, None]
         share = np.where(lse == -np.inf, 0.0, np.exp(sink - lse))
         of_heads = sum_to(share[..., None] * row, (*np.shape(sinks), 1, 1))
-        found["sinks"] = of_heads[:, 0, 0]
+        gradients["sinks"] = of_heads[:, 0, 0]
     if x.g is not None:
         before = np.cumsum(dS, axis=-1) - dS  # Σ_{j < t} dS_ij
         dg = np.sum(np.where(x.r <= 0, before, 0.0), axis=-2)
-        found["log_decay"] = sum_to(dg, np.shape(options["log_decay"]))
+        gradients["log_decay"] = sum_to(dg, np.shape(options["log_decay"]))
+    # Without a position query e is q, whose gradient then has both parts.
     if "rel_key" in x.tables and options.get("position_query") is None:
-        dq = dq + found["position_query"]
+        dq = dq + gradients["position_query"]
     for name in ("pos_bias_u", "pos_bias_v", "position_query"):
         if options.get(name) is None:
-            found.pop(name, None)
+            gradients.pop(name, None)
         else:
-            found[name] = sum_to(found[name], np.shape(options[name]))
+            gradients[name] = sum_to(gradients[name], np.shape(options[name]))
     return AttentionGradients(
         sum_to(dq, np.shape(query)),
         of_key_heads(dk, np.shape(key)),
         of_key_heads(np.sum(dX, axis=-3), np.shape(value)),
-        **found,
+        **gradients,
     )
 
 
@@ -139,22 +140,22 @@ def of_scores(
 
     That of q by the term of A is e's; without a position query they are one array.
     """
-    found = {}
+    gradients = {}
     k, q_u = x.k[..., None, :, :], (x.q + x.u)[..., :, None, :]
     scaled = x.scale * dS
     content = scaled * seen(k, see)
     dq, dk = np.sum(content, axis=-2), np.sum(scaled * seen(q_u, see), axis=-3)
-    found["pos_bias_u"] = np.sum(content, axis=(-3, -2))
+    gradients["pos_bias_u"] = np.sum(content, axis=(-3, -2))
     if "rel_key" in x.tables:
         position = x.e_scale * dS * seen(x.of_pairs("rel_key"), see)
-        found["position_query"] = np.sum(position, axis=-2)
-        found["pos_bias_v"] = np.sum(position, axis=(-3, -2))
+        gradients["position_query"] = np.sum(position, axis=-2)
+        gradients["pos_bias_v"] = np.sum(position, axis=(-3, -2))
         e_v = (x.e + x.w)[..., :, None, :]
-        found["rel_key"] = to_rows(x, "rel_key", x.e_scale * dS * seen(e_v, see))
+        gradients["rel_key"] = to_rows(x, "rel_key", x.e_scale * dS * seen(e_v, see))
     if "rel_query" in x.tables:
         dk = dk + np.sum(scaled * seen(x.of_pairs("rel_query"), see), axis=-3)
-        found["rel_query"] = to_rows(x, "rel_query", content)
-    return dq, dk, found
+        gradients["rel_query"] = to_rows(x, "rel_query", content)
+    return dq, dk, gradients
 
 
 def seen(pairs: Floats, see: Bools) -> Floats:
@@ -165,6 +166,7 @@ def seen(pairs: Floats, see: Bools) -> Floats:
 def of_key_heads(gradient: Floats, shape: tuple[int, ...]) -> Floats:
     """Sum over the query heads that share a key head, then over broadcast axes."""
     *batch, heads, length, columns = gradient.shape
+    # Without heads any group will do: there is nothing to sum.
     group = heads // shape[-3] if shape[-3] else 1
     grouped = gradient.reshape(*batch, heads // group, group, length, columns)
     return sum_to(np.sum(grouped, axis=-3), shape)
@@ -174,6 +176,7 @@ def to_rows(x: Terms, name: str, sent: Floats) -> Floats:
     """Adjoint of `gather`: row t of the table gets Σ of sent_ij where l(i, j) = t."""
     table = x.tables[name]
     total = np.zeros((*sent.shape[:-3], *table.shape[-2:]))
+    # Several arrays of labels name a row each: a pair is sent to all of them.
     for row, inside in x.rows[name]:
         row = np.broadcast_to(row, sent.shape[:-1])
         pairs = np.nonzero(np.broadcast_to(inside, sent.shape[:-1]))
@@ -184,7 +187,7 @@ def to_rows(x: Terms, name: str, sent: Floats) -> Floats:
 
 def sum_to(gradient: Floats, shape: tuple[int, ...]) -> Floats:
     """Adjoint of broadcasting `shape`: the sum over the axes that were repeated."""
-    own = (1,) * (gradient.ndim - len(shape)) + shape
-    repeated = tuple(a for a, n in enumerate(own) if n != gradient.shape[a])
+    aligned = (1,) * (gradient.ndim - len(shape)) + shape
+    repeated = tuple(a for a, n in enumerate(aligned) if n != gradient.shape[a])
     total: Floats = np.sum(gradient, axis=repeated, keepdims=True)
     return total.reshape(shape)

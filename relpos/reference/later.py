@@ -86,8 +86,9 @@ def cope_attention(
     pos = xp.minimum(pos, e.shape[-2] - 1.0)
     floor = xp.floor(pos)
     q_e = q @ xp.swapaxes(e, -1, -2)
-    rows = (xp.asarray(x, dtype=xp.int64) for x in (floor, xp.ceil(pos)))
-    low, high = (xp.take_along_axis(q_e, row, -1) for row in rows)
+    # A position between two rows takes its share of both.
+    low = xp.take_along_axis(q_e, xp.asarray(floor, dtype=xp.int64), -1)
+    high = xp.take_along_axis(q_e, xp.asarray(xp.ceil(pos), dtype=xp.int64), -1)
     s = content + low + (pos - floor) * (high - low)
     values = v[..., None, :, :]
     return attend(s, values, see, return_weights=return_weights)
@@ -212,8 +213,8 @@ def dape_attention(
     array([[[1. , 0. ],
             [0.5, 0.5]]])
     """
-    given = query, key, value, bias, w1, b1, w2, b2
-    xp, q, k, v, b, W1, c1, W2, c2 = as_float64(*given)
+    arrays = as_float64(query, key, value, bias, w1, b1, w2, b2)
+    xp, q, k, v, b, W1, c1, W2, c2 = arrays
     a = default_scale(scale, q) * (q @ xp.swapaxes(k, -1, -2))
     a, b = xp.broadcast_arrays(a, b)
     both = xp.concatenate([a, b], axis=-3)

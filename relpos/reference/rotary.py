@@ -159,8 +159,9 @@ def rotary_frequencies(
         low, high = values["low_freq_factor"], values["high_freq_factor"]
         turns = n * omega / (2 * np.pi)
         return stretched(omega, s, np.clip((high - turns) / (high - low), 0, 1))
-    turning = values.get("beta_fast", 32), values.get("beta_slow", 1)
-    begin, end = (dim / 2 * np.log(n / (2 * np.pi * t)) / np.log(base) for t in turning)
+    fast, slow = values.get("beta_fast", 32), values.get("beta_slow", 1)
+    begin = dim / 2 * np.log(n / (2 * np.pi * fast)) / np.log(base)
+    end = dim / 2 * np.log(n / (2 * np.pi * slow)) / np.log(base)
     if values.get("truncate", True):
         begin, end = np.floor(begin), np.ceil(end)
     begin, end = max(begin, 0), min(end, dim - 1)
@@ -222,7 +223,9 @@ def mrope_angles(
     if interleaved:
         axes = [c % 3 if c < 3 * sections[c % 3] else 0 for c in range(len(omega))]
     else:
-        axes = [a for run, n in enumerate(sections) for a in [run % 3] * n]
+        axes = []
+        for run, count in enumerate(sections):
+            axes += [run % 3] * count
     return xp.stack([p[a] * w for a, w in zip(axes, omega, strict=True)], axis=-1)
 
 
@@ -261,8 +264,9 @@ def rotary_from_config(
     rope = dict(config["rope_parameters"])
     rope = rope if layer_type is None else dict(rope[layer_type])
     name, base = rope.pop("rope_type"), rope.pop("rope_theta")
-    wide = config.get("global_head_dim") if layer_type == "full_attention" else None
-    dim = wide or config.get("head_dim")
+    dim = config.get("head_dim")
+    if layer_type == "full_attention":
+        dim = config.get("global_head_dim") or dim
     dim = dim or config["hidden_size"] // config["num_attention_heads"]
     longest, scaling = config.get("max_position_embeddings"), None
     if name != "proportional":
@@ -271,8 +275,11 @@ def rotary_from_config(
         scaling = name, rope["factor"]
     elif name != "default":
         rope = {"max_position_embeddings": longest, LENGTH: longest} | rope
-        rope |= {LENGTH: longest} if name == "dynamic" else {}
-        scaling = name, rope | ({"seq_len": seq_len} if seq_len else {})
+        if name == "dynamic":
+            rope[LENGTH] = longest
+        if seq_len:
+            rope["seq_len"] = seq_len
+        scaling = name, rope
     inv_freq = rotary_frequencies(dim, base=base, scaling=scaling)
     interleaved = bool(config.get("rope_interleave", False))
     return RotaryParameters(inv_freq, rotary_magnitude(scaling), dim, interleaved)

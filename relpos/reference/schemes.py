@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import reduce
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
@@ -80,8 +79,8 @@ def shaw_attention(
     e_ij = q_i·(k_j + a^K_ij) / √d (4),  p = softmax(e),
     z_i = Σ_j p_ij·(v_j + a^V_ij) (3). A table that is None is a table of zeros.
     """
-    given = query, key, value, rel_key, rel_value
-    xp, q, k, v, a_key, a_value = as_float64(*given)
+    arrays = as_float64(query, key, value, rel_key, rel_value)
+    xp, q, k, v, a_key, a_value = arrays
     if a_key is None:
         a_key = xp.zeros((1, q.shape[-1]))
     e = shaw_scores(q, k, a_key, scale=scale, query_offset=query_offset)
@@ -89,8 +88,14 @@ def shaw_attention(
     values = v[..., None, :, :]
     if a_value is not None:
         values = values + gather(a_value, *table_rows(r, a_value.shape[-2]))
-    asked = {"return_lse": return_lse, "return_weights": return_weights}
-    return attend(e, values, allowed(r, is_causal), attn_mask, **asked)
+    return attend(
+        e,
+        values,
+        allowed(r, is_causal),
+        attn_mask,
+        return_lse=return_lse,
+        return_weights=return_weights,
+    )
 
 
 def shaw_attention_split(
@@ -121,8 +126,8 @@ def shaw_attention_split(
     >>> bool(np.abs(split - shaw_attention(q, k, v, a, w)).max() < 1e-14)
     True
     """
-    given = query, key, value, rel_key, rel_value
-    xp, q, k, v, a_key, a_value = as_float64(*given)
+    arrays = as_float64(query, key, value, rel_key, rel_value)
+    xp, q, k, v, a_key, a_value = arrays
     r = relative(q, k)[0]
     a_key = a_key[table_rows(r, a_key.shape[-2])[0]]
     a_value = a_value[table_rows(r, a_value.shape[-2])[0]]
@@ -158,9 +163,11 @@ def skewed_scores(
     return default_scale(scale, q) * (q @ xp.swapaxes(k, -1, -2) + s_rel)
 
 
-def music_origin(table: Floats, is_causal: bool, given: int | None) -> int | None:
-    """Relative position of row 0; None: the table is centred."""
-    return 1 - table.shape[-2] if given is None and is_causal else given
+def music_origin(table: Floats, is_causal: bool, first: int | None) -> int | None:
+    """Relative position of row 0, `first` if given; None: the table is centred."""
+    if first is None and is_causal:
+        return 1 - table.shape[-2]
+    return first
 
 
 def relative_global_attention(
@@ -187,10 +194,23 @@ def relative_global_attention(
     see = allowed(r, is_causal)
     first = music_origin(e, is_causal, min_relative_position)
     table_rows(r, e.shape[-2], first, beyond="raise", see=see)
-    own: Any = dict(scale=scale, query_offset=query_offset, min_relative_position=first)
-    s = skewed_scores(q, k, e, is_causal=is_causal, **own)
-    asked = {"return_lse": return_lse, "return_weights": return_weights}
-    return attend(s, v[..., None, :, :], see, attn_mask, **asked)
+    s = skewed_scores(
+        q,
+        k,
+        e,
+        is_causal=is_causal,
+        scale=scale,
+        query_offset=query_offset,
+        min_relative_position=first,
+    )
+    return attend(
+        s,
+        v[..., None, :, :],
+        see,
+        attn_mask,
+        return_lse=return_lse,
+        return_weights=return_weights,
+    )
 
 
 def transformer_xl_scores(
@@ -224,10 +244,10 @@ def transformer_xl_scores(
     return default_scale(scale, q) * (a + b + c + d)
 
 
-def xl_origin(table: Floats, lq: int, lk: int, given: int | None) -> int:
-    """Relative position of row 0; unless given, by the number of rows."""
-    if given is not None:
-        return given
+def xl_origin(table: Floats, lq: int, lk: int, first: int | None) -> int:
+    """Relative position of row 0: `first`, or if that is None by the number of rows."""
+    if first is not None:
+        return first
     rows = table.shape[-2]
     if lk and rows not in (lk, lk + lq - 1, 2 * lk - 1):
         raise ValueError(
@@ -259,18 +279,32 @@ def transformer_xl_attention(
     or any number from min_relative_position on. A visible pair outside the table is an
     IndexError.
     """
-    given = query, key, value, rel_key, pos_bias_u, pos_bias_v
-    _, q, k, v, R, *biases = as_float64(*given)
+    arrays = as_float64(query, key, value, rel_key, pos_bias_u, pos_bias_v)
+    _, q, k, v, R, u, w = arrays
     query_length, key_length = q.shape[-2], k.shape[-2]
     offset = key_length - query_length if query_offset is None else query_offset
     r = relative(q, k, offset)
     see = allowed(r, is_causal)
     first = xl_origin(R, query_length, key_length, min_relative_position)
     table_rows(r, R.shape[-2], first, beyond="raise", see=see)
-    own: Any = dict(scale=scale, query_offset=offset, min_relative_position=first)
-    s = transformer_xl_scores(q, k, R, *biases, **own)
-    asked = {"return_lse": return_lse, "return_weights": return_weights}
-    return attend(s, v[..., None, :, :], see, attn_mask, **asked)
+    s = transformer_xl_scores(
+        q,
+        k,
+        R,
+        u,
+        w,
+        scale=scale,
+        query_offset=offset,
+        min_relative_position=first,
+    )
+    return attend(
+        s,
+        v[..., None, :, :],
+        see,
+        attn_mask,
+        return_lse=return_lse,
+        return_weights=return_weights,
+    )
 
 
 def graph_attention(
@@ -299,27 +333,29 @@ def graph_attention(
     indptr[i + 1] of indices (their keys) and labels. The softmax has one more logit,
     sinks (H,), -inf without them. Without edges: out 0, lse = sinks.
     """
-    given = query, key, value, rel_key, rel_value, position_query, sinks
-    xp, q, k, v, a, w, e, sink = as_float64(*given)
+    arrays = as_float64(query, key, value, rel_key, rel_value, position_query, sinks)
+    xp, q, k, v, a, w, e, sink = arrays
     keys = as_index(indices)
     label = np.full(keys.shape, -1) if labels is None else as_index(labels)
     factor = q.shape[-1] ** -0.5 if scale is None else scale
-    e, e_factor = (q, factor) if e is None else (e, 1.0)
+    e_factor = 1.0  # a position query is not scaled
+    if e is None:
+        e, e_factor = q, factor
     k_e = k[..., keys, :]  # (..., H, edges, D)
     a_e = with_rows(xp.zeros((keys.size, e.shape[-1])), a, label)
     v_e = with_rows(v[..., keys, :], w, label)
-    batch = np.broadcast_shapes(*(x.shape[:-2] for x in (q, e, k_e, a_e, v_e)))
+    shapes = [x.shape[:-2] for x in (q, e, k_e, a_e, v_e)]
+    batch = np.broadcast_shapes(*shapes)
     out = [xp.zeros((*batch, 0, v.shape[-1]))]
     lse = [xp.zeros((*batch, 0))]
     for i, (first, end) in enumerate(pairwise(as_index(indptr))):
         edges = slice(first, end)
-        content, position = (
-            xp.einsum("...d,...ed->...e", x[..., i, :], x_e[..., edges, :])
-            for x, x_e in ((q, k_e), (e, a_e))
-        )
+        content = xp.einsum("...d,...ed->...e", q[..., i, :], k_e[..., edges, :])
+        position = xp.einsum("...d,...ed->...e", e[..., i, :], a_e[..., edges, :])
         s = factor * content + e_factor * position
         if softcap is not None:
             s = softcap * xp.tanh(s / softcap)
+        # One edge at a time, as a query may have none.
         total = reduce(xp.logaddexp, xp.moveaxis(s, -1, 0), -np.inf)
         total = xp.logaddexp(-np.inf if sink is None else sink, total)
         lse.append(xp.broadcast_to(total, batch)[..., None])
