@@ -99,6 +99,8 @@ def set_num_threads(n: int) -> None:
     """
     global _told
     number, before = check_num_threads(n, "n"), _told
+    # Python and C have the number. An interrupt between the two lines leaves both as
+    # they were.
     try:
         with _telling:
             _told = number, "set_num_threads"
@@ -299,7 +301,7 @@ def show_config(mode: str = "stdout") -> dict[str, Any] | None:
     >>> relpos.show_config(mode="dicts")["version"] == relpos.__version__
     True
     """
-    wanted = as_choice("mode", mode, ("stdout", "dicts"))
+    result = as_choice("mode", mode, ("stdout", "dicts"))
     config = {
         "version": relpos.__version__,
         "compiler": _core.compiler,
@@ -310,7 +312,7 @@ def show_config(mode: str = "stdout") -> dict[str, Any] | None:
         "threads_from": "threads" if _innermost_block() else _of_process()[1],
         "numpy": np.__version__,
     }
-    if wanted == "dicts":
+    if result == "dicts":
         return config
     for name, value in config.items():
         text = ", ".join(value) if isinstance(value, list) else value

@@ -27,6 +27,8 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn of the innermost line that is in none of these packages."""
     if _SILENCED.get():
         return
+    # A stack level would count functions, whose number is not known: a call may come
+    # through a layer of torch, or from an import.
     frame = sys._getframe(1)
     while frame.f_back and _module(frame).partition(".")[0] in _BETWEEN:
         frame = frame.f_back

@@ -83,8 +83,8 @@ def read_by(
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         @wraps(function)
         def call(*args: P.args, **keywords: P.kwargs) -> Any:
-            found = read(args, keywords)
-            return function(*args, **keywords) if found is None else found
+            result = read(args, keywords)
+            return function(*args, **keywords) if result is None else result
 
         return call
 
@@ -93,10 +93,14 @@ def read_by(
 
 def _read(args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
     """Return the results of a call of arrays that C reads."""
-    made = kernels().attend(args, keywords, 0, None, False, False)
-    if made is None or len(made) == 1:
-        return made and made[0]
-    return AttentionOutput(made[0], made[1], None, None)
+    # None is a call that C leaves to Python. (out,), or (out, lse) if it asks for lse.
+    results = kernels().attend(args, keywords, 0, None, False, False)
+    if results is None:
+        return None
+    if len(results) == 1:
+        return results[0]
+    out, lse = results
+    return AttentionOutput(out, lse, None, None)
 
 
 @overload

@@ -434,8 +434,8 @@ def _check_like(name: str, new: Any, old: Any) -> None:
 def as_lengths(name: str, value: object, batch: tuple[int, ...], most: Array) -> Array:
     """An integer of all batch items or of each, from 0 to `most`."""
     lengths = as_integers(name, value)
-    wanted = f"an integer or integers of the batch shape {batch}"
-    check_shape(name, lengths, lengths.shape in ((), batch), wanted)
+    expected = f"an integer or integers of the batch shape {batch}"
+    check_shape(name, lengths, lengths.shape in ((), batch), expected)
     if (lengths < 0).any() or (lengths > most).any():
         raise ValueError(
             f"{name}: got {lengths.tolist()}; expected 0 to {most.tolist()}"

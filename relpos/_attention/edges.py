@@ -77,8 +77,8 @@ def _compressed(indptr: object, indices: object, sizes: Sizes) -> dict[str, Arra
                 "indptr and indices)"
             )
     starts, keys = integers_of("indptr", indptr), integers_of("indices", indices)
-    wanted = f"({sizes.Lq + 1},), one entry more than there are queries"
-    check_shape("indptr", starts, starts.shape == (sizes.Lq + 1,), wanted)
+    expected = f"({sizes.Lq + 1},), one entry more than there are queries"
+    check_shape("indptr", starts, starts.shape == (sizes.Lq + 1,), expected)
     check_shape("indices", keys, keys.ndim == 1, "(edges,)")
     starts = as_integers("indptr", starts)
     if starts[0] != 0 or starts[-1] != keys.size:

@@ -301,8 +301,9 @@ def _dropout(call: Call, problem: Problem, part: Part | None) -> int:
         if rng is not None:
             as_generator(rng)
         return 0
-    if part is not None:
+    if part is not None:  # drawn once, for all parts of the whole
         return part.seed
+    # A draw of a Generator would be another one in the backward.
     if rng is None or isinstance(rng, np.random.Generator):
         raise TypeError(
             f"rng: got {kind_of(rng)} where dropout_p is {dropout_p}; expected an "
@@ -314,8 +315,8 @@ def _dropout(call: Call, problem: Problem, part: Part | None) -> int:
 def _kept(name: str, shape: tuple[int, ...], value: object, problem: Problem) -> Array:
     """Check one of the forward's results, and take it to the kernel's dtype."""
     array = as_floating(f"result.{name}", value)
-    wanted = f"{shape}, as attention_forward returned it for these inputs"
-    check_shape(f"result.{name}", array, array.shape == shape, wanted)
+    expected = f"{shape}, as attention_forward returned it for these inputs"
+    check_shape(f"result.{name}", array, array.shape == shape, expected)
     return native(array, problem.dtype)
 
 

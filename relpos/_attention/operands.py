@@ -43,17 +43,17 @@ class Sizes(NamedTuple):
     D: int
     Dv: int
     Dp: int
-    own: bool  # a position query's
+    has_position_query: bool
     is_part: bool = False  # of a larger problem
 
     @property
     def left(self) -> str:
         """Name what rel_key is dotted with."""
-        return "position_query" if self.own else "query"
+        return "position_query" if self.has_position_query else "query"
 
-    def length(self, letter: str, own: int = 0) -> int:
-        """Return the length of a letter; other letters are of one operand alone."""
-        return self[_PLACES[letter]] if letter in _PLACES else own
+    def length(self, letter: str, other: int = 0) -> int:
+        """Return the length of a letter, or `other` for one of an operand alone."""
+        return self[_PLACES[letter]] if letter in _PLACES else other
 
 
 #: Index in `Sizes` of the length of a letter. csrc/python/operands.c has the letters.
@@ -331,16 +331,15 @@ READ_SHORT = {"query", "key", "value", "attn_mask", "position_query", "grad_out"
 READ_SHORT |= TABLES.keys() - {"rel_bias"}
 
 
-#: What `read` returns: arrays as given, by name; sizes; batch axes; the dtypes of
-#: computation and result; and names of arrays that the kernels cannot read in place.
-Arguments: TypeAlias = tuple[
-    dict[str, Array],
-    Sizes,
-    tuple[int, ...],
-    np.dtype[Any],
-    np.dtype[Any],
-    list[str],
-]
+class Arguments(NamedTuple):
+    """The arrays of a call, checked, and what their shapes and dtypes say."""
+
+    inputs: dict[str, Array]  # as given, by name
+    sizes: Sizes
+    batch: tuple[int, ...]  # batch axes of the result
+    dtype: np.dtype[Any]  # of the computation
+    out_dtype: np.dtype[Any]  # of the result
+    copied: list[str]  # names of arrays that the kernels cannot read in place
 
 
 def read(call: Call, is_part: bool = False) -> Arguments:
@@ -369,7 +368,7 @@ def read(call: Call, is_part: bool = False) -> Arguments:
         raise ValueError(message)
     # bfloat16 has no character of NumPy's
     out_dtype = _DTYPES[out] if out else inputs["query"].dtype.newbyteorder("=")
-    return inputs, sizes, batch, _DTYPES[computed], out_dtype, copied
+    return Arguments(inputs, sizes, batch, _DTYPES[computed], out_dtype, copied)
 
 
 def _read_one(name: str, value: object) -> Array:

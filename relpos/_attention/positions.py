@@ -152,11 +152,13 @@ def grid_labels(shape: int | Sequence[int]) -> Array:
     labels = np.zeros((cells, cells), dtype=np.int64)
     if not cells:
         return labels
-    rest = np.arange(cells)
+    # Axis by axis from the outermost one: the coordinate of each cell along it, and the
+    # number of the cell within what is left.
+    number = np.arange(cells)
     inner = cells
     for n in axes:
         inner //= n
-        x, rest = np.divmod(rest, inner)
+        x, number = np.divmod(number, inner)
         labels *= 2 * n - 1
         labels += x - x[:, None]
         labels += n - 1
@@ -223,7 +225,7 @@ def segment_ranges(
     ranges = np.empty(shape, np.int64)
     queries = np.broadcast_to(queries, (*batch, queries.shape[-1]))
     keys = np.broadcast_to(keys, (*batch, keys.shape[-1]))
-    for item in np.ndindex(batch):
+    for item in np.ndindex(batch):  # searchsorted takes one sequence at a time
         ranges[item][:, 0] = np.searchsorted(keys[item], queries[item], side="left")
         ranges[item][:, 1] = np.searchsorted(keys[item], queries[item], side="right")
     return ranges
@@ -234,9 +236,9 @@ def _read(name: str, value: object) -> Array:
     at_least_ndim(name, segments, 1, "(..., L)")
     falls = np.argwhere(segments[..., 1:] < segments[..., :-1])
     if len(falls):
-        *item, at = map(int, falls[0])
-        index = (*item, at)
-        after = (*item, at + 1)
+        *item, column = map(int, falls[0])
+        index = (*item, column)
+        after = (*item, column + 1)
         raise ValueError(
             f"{name}: {segments[after]} comes after {segments[index]} at "
             f"{name}{list(after)}; expected ascending numbers along the last axis"
@@ -255,9 +257,9 @@ def _rearrange(kernel: str, x: Array, columns: int) -> Array:
     return out.astype(x.dtype.newbyteorder("="), copy=False)
 
 
-def _matrices(x: ArrayLike, wanted: str) -> Array:
+def _matrices(x: ArrayLike, expected: str) -> Array:
     array = as_floating("x", x)
-    at_least_ndim("x", array, 2, wanted)
+    at_least_ndim("x", array, 2, expected)
     return array
 
 

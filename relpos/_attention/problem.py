@@ -102,10 +102,13 @@ class Problem(NamedTuple):
 
 def prepare(call: Call, part: Part | None = None) -> Problem:
     """Check the arguments of a call and build the operands of the kernel."""
+    # FIRE's parameters first: their errors come before those of query, key and value.
     fire = fire_network.fire_of_call(call) if "w1" in call else None
     is_part = part is not None
     inputs, sizes, batch, dtype, out_dtype, copied = read(call, is_part)
     rule = as_choice("beyond", call["beyond"], _BEYOND)
+    # The row of each pair is that of the edge of a graph, or of a label, or of its
+    # relative position on the line on which tables are placed.
     graph: dict[str, Array] = {}
     tables = {name: inputs[name] for name in TABLES if name in inputs}
     if "edges" in call:
@@ -118,6 +121,7 @@ def prepare(call: Call, part: Part | None = None) -> Problem:
     if not tables:
         _check_no_rows(call)
     window = _window(call["window"], as_flag("is_causal", call["is_causal"]))
+    # A part has some of the heads. The network of the whole was checked before.
     if fire is not None and part is not None:
         heads = slice(part.head, part.head + sizes.H)
         fire = fire_network.part_of_fire(fire, heads, part.key)
@@ -126,6 +130,8 @@ def prepare(call: Call, part: Part | None = None) -> Problem:
             f"w2: shape {fire.w2.shape} has {len(fire.w2)} heads, but query has "
             f"{sizes.H}; expected ({sizes.H}, W)"
         )
+    # Where the lengths differ, what depends on positions needs a query_offset. Names of
+    # it are collected for the error, in the order in which they are named.
     positional: list[str] = []
     if sizes.Lq != sizes.Lk and "query_offset" not in inputs:
         depending = {
@@ -140,8 +146,10 @@ def prepare(call: Call, part: Part | None = None) -> Problem:
     if rule == "raise" or "log_decay" in inputs:
         spans = placement.spans if rule == "raise" else {}
         _check_visible(inputs, spans, _visible(inputs, batch, sizes, window))
+    # Buckets may list far more relative positions than this call has.
     if placement.rows and call["buckets"] is not None:
         placement = _used_rows(placement, offsets_of(inputs), sizes)
+    # FIRE's parameters are not among the operands, but their dtype promotes as well.
     if fire is not None and any(x.dtype.char == "d" for x in fire.typed.values()):
         dtype = out_dtype = np.dtype(np.float64)
         copied = [*inputs]
@@ -157,6 +165,7 @@ def prepare(call: Call, part: Part | None = None) -> Problem:
         "window_left": left,
         "window_right": right,
     }
+    # What was gathered, and not its table, is converted below.
     for name, rows in placement.rows.items():
         operands[name] = gather_rows(inputs[name], rows, TABLES[name].row_axis)
     for name in copied:
@@ -167,7 +176,7 @@ def prepare(call: Call, part: Part | None = None) -> Problem:
         operands |= part.operands()
     if fire is not None:
         operands |= fire_network.operands(fire, offsets_of(inputs), sizes)
-        inputs |= fire.inputs
+        inputs |= fire.inputs  # which have gradients
     return Problem(inputs, sizes, batch, dtype, out_dtype, placement, operands, fire)
 
 
@@ -223,12 +232,19 @@ def _window(window: object, is_causal: bool) -> tuple[int, int]:
             raise TypeError(f"window: got {kind_of(window)}; expected (left, right)")
         if len(window) != 2:
             raise ValueError(f"window: got {len(window)} items; expected (left, right)")
-        reaches = (
-            UNBOUNDED if side is None else as_int("window", side, 0) for side in window
-        )
-        # One past every relative position is no bound at all.
-        left, right = (x if x < 2 * POSITION_LIMIT else UNBOUNDED for x in reaches)
-    return left, min(right, 0) if is_causal else right
+        left, right = _reach(window[0]), _reach(window[1])
+    if is_causal:
+        right = min(right, 0)
+    return left, right
+
+
+def _reach(side: object) -> int:
+    """Return the largest visible distance on a side of the window."""
+    if side is None:
+        return UNBOUNDED
+    distance = as_int("window", side, 0)
+    # One past every relative position is no bound at all.
+    return distance if distance < 2 * POSITION_LIMIT else UNBOUNDED
 
 
 def check_items(
@@ -282,6 +298,7 @@ def _visible(
         low = max(1 - sizes.Lq - offset, -window[0])
         high = min(length - 1 - offset, window[1])
         return (low, high) if low <= high and length else None
+    # The run of keys of each query, by its ends relative to the query.
     ranges = inputs.get("key_ranges", np.array([0, sizes.Lk])).clip(0, sizes.Lk)
     begin, end = np.moveaxis(ranges, -1, 0)
     at = np.arange(sizes.Lq) + offset[..., None]
@@ -315,14 +332,14 @@ def as_softcap(softcap: object, dtype: np.dtype[Any]) -> float:
 
 
 def _check_range(
-    name: str, number: float, dtype: np.dtype[Any], wanted: str, hint: str
+    name: str, number: float, dtype: np.dtype[Any], expected: str, hint: str
 ) -> None:
     """Raise where a number, times log2(e), is 0 or infinite in the kernel."""
-    none, infinite = _ROUNDED_AWAY[dtype]
-    if abs(number) <= none:
+    zero, infinite = _ROUNDED_AWAY[dtype]
+    if abs(number) <= zero:
         raise ValueError(
             f"{name}: got {number}, too small for {dtype}, where it is 0; expected "
-            f"{wanted} that is not"
+            f"{expected} that is not"
         )
     if abs(number) * _LOG2E >= infinite:
         raise ValueError(
@@ -347,6 +364,8 @@ def place_tables(
     tables: Mapping[str, Array], minimum: object, buckets: object, beyond: str
 ) -> Placement:
     """Find the relative positions that each table serves, and the rows to gather."""
+    # A table has a range of relative positions, a row for each. Tables of vectors are
+    # one operand range to the kernel: those with another range are gathered into it.
     first = index = None
     if not tables and minimum is None and buckets is None:
         return UNPLACED
@@ -357,9 +376,11 @@ def place_tables(
         index = _check_buckets(buckets, tables)
     spans: dict[str, range] = {}
     for name, table in tables.items():
-        count = index.size if index is not None else TABLES[name].rows(table)
-        counted = "buckets" if index is not None else None
-        spans[name] = _span(name, count, first, spans, counted)
+        if index is not None:  # which lists a row for each relative position
+            spans[name] = _span(name, index.size, first, spans, "buckets")
+        else:
+            count = TABLES[name].rows(table)
+            spans[name] = _span(name, count, first, spans, None)
     rows = {} if index is None else dict.fromkeys(spans, index)
     of_vectors = {name: span for name, span in spans.items() if name != "rel_bias"}
     vectors = max(of_vectors.values(), key=len, default=range(1))
@@ -400,8 +421,8 @@ def transformer_xl_origin(counted: str, count: int, lq: int, lk: int) -> int:
 def _check_buckets(buckets: object, tables: Mapping[str, Array]) -> Array:
     counts = {name: TABLES[name].rows(table) for name, table in tables.items()}
     index = as_integers("buckets", buckets)
-    wanted = "(n,), one table row for each relative position"
-    check_shape("buckets", index, index.ndim == 1 and index.size > 0, wanted)
+    expected = "(n,), one table row for each relative position"
+    check_shape("buckets", index, index.ndim == 1 and index.size > 0, expected)
     for name, count in counts.items():
         other, rows = next(iter(counts.items()))
         if count != rows:
@@ -430,6 +451,8 @@ def _span(
 
     `spans` are those of the tables before it.
     """
+    # Without a first position the middle row is of position 0. A bias of another length
+    # than the tables before it is centred too: `first` is theirs.
     centred = first is None
     if first is not None and spans:
         other, span = next(iter(spans.items()))
@@ -451,10 +474,12 @@ def _span(
 
 def _rows_of(span: range, common: range, beyond: str) -> Array:
     """Rows of a table over `span` that serve the wider `common`."""
-    wanted = np.arange(common.start, common.stop)
-    served = np.clip(wanted, span.start, span.stop - 1)
-    rows = served - span.start
-    return np.where(served == wanted, rows, -1) if beyond == "zero" else rows
+    positions = np.arange(common.start, common.stop)
+    nearest = np.clip(positions, span.start, span.stop - 1)
+    rows = nearest - span.start
+    if beyond == "zero":
+        return np.where(nearest == positions, rows, -1)
+    return rows
 
 
 def gather_rows(table: Array, rows: Array, axis: int) -> Array:

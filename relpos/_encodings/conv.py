@@ -274,10 +274,13 @@ def _kernel_shape(weight: Array, axes: int, channels: int) -> tuple[int, ...]:
     shape = weight.shape
     if len(shape) == axes + 2 and shape[1] == 1:
         shape = (shape[0], *shape[2:])
-    wanted = f"({channels}, {'k' if axes == 1 else 'i, j'}), one kernel for each of x's"
-    wanted += f" {channels} channels over a grid of {axes}"
+    taps = "k" if axes == 1 else "i, j"
+    expected = (
+        f"({channels}, {taps}), one kernel for each of x's {channels} channels over a "
+        f"grid of {axes}"
+    )
     fits = len(shape) == axes + 1 and shape[0] == channels
-    check_shape("weight", weight, fits, wanted)
+    check_shape("weight", weight, fits, expected)
     check_shape("weight", weight, 0 not in shape[1:], "at least 1 tap")
     return shape[1:]
 

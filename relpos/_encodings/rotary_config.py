@@ -571,23 +571,23 @@ def rotary_from_config(
     >>> found.rotary_dim, int((found.inv_freq > 0).sum())
     (512, 64)
     """
-    given = _as_values(config)
+    completed = _as_values(config)
     if layer_type is not None and not isinstance(layer_type, str):
         raise TypeError(f"layer_type: got {kind_of(layer_type)}; expected a str")
     length = None if seq_len is None else as_int("seq_len", seq_len, 1)
-    if not _ROTARY & given.keys():
+    if not _ROTARY & completed.keys():
         raise ValueError(
             "config: says nothing of a rotary encoding; expected some of "
             f"{', '.join(sorted(_ROTARY))}"
         )
-    _check_rotates(given, layer_type)
-    values = _of_layer(given, layer_type)
-    scaling = _scaling(given, values, length)
+    _check_rotates(completed, layer_type)
+    values = _of_layer(completed, layer_type)
+    scaling = _scaling(completed, values, length)
     if scaling is not None:
-        _check_scaled_layers(given)
-    columns = _head_dim(given, layer_type)
+        _check_scaled_layers(completed)
+    columns = _head_dim(completed, layer_type)
     if scaling is None or scaling[0] != "proportional":  # which rotates whole heads
-        columns = _rotary_dim(given, values, columns)
+        columns = _rotary_dim(completed, values, columns)
     try:
         inv_freq = rotary_frequencies(
             columns, base=values["rope_theta"], scaling=scaling
@@ -595,10 +595,10 @@ def rotary_from_config(
         magnitude = rotary_magnitude(scaling)
     except (TypeError, ValueError) as error:
         raise type(error)(f"config: {error}") from None
-    model = _model_of(given)
+    model = _model_of(completed)
     if model.backwards:
         inv_freq = -inv_freq
-    neighbours = given.get("rope_interleave")
+    neighbours = completed.get("rope_interleave")
     if neighbours is None:
         neighbours = model.interleaved
     interleaved = as_flag("config: its rope_interleave", neighbours)

@@ -656,7 +656,7 @@ def _ends(indptr: object, indices: object, edges: Any) -> tuple[Array, Array, in
         rows, columns = edges.shape
     elif edges is None and indptr is not None:
         rows = max(integers_of("indptr", indptr).size - 1, 0)
-    sizes = Sizes(1, 1, rows, columns, 1, 1, 1, own=False)
+    sizes = Sizes(1, 1, rows, columns, 1, 1, 1, has_position_query=False)
     given = {"indptr": indptr, "indices": indices, "edges": edges, "edge_labels": None}
     graph = as_edges(given, {}, sizes)
     starts, keys = graph["indptr"], graph["indices"]

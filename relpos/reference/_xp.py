@@ -96,8 +96,8 @@ def expm_times(skew: Floats, x: Floats) -> Floats:
     """
     if not isinstance(skew, np.ndarray):
         torch = sys.modules["torch"]
-        found: Floats = torch.einsum("...de,...e->...d", torch.matrix_exp(skew), x)
-        return found
+        product: Floats = torch.einsum("...de,...e->...d", torch.matrix_exp(skew), x)
+        return product
     values, vectors = np.linalg.eigh(1j * skew)
     along = np.einsum("...de,...d->...e", vectors.conj(), x)
     rotated = np.einsum("...de,...e->...d", vectors, np.exp(-1j * values) * along)
