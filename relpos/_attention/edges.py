@@ -122,6 +122,8 @@ def _of_pairs(edges: object, sizes: Sizes) -> tuple[dict[str, Array], Array]:
                 f"edges: edges[{row}, {at}] is {pairs[row, at]}, outside the {count} "
                 f"{what}; expected 0 to {count - 1}"
             )
+    # Stable, so that the result does not depend on anything but the order of the edges
+    # of each query.
     keys, queries = pairs
     order = _stable_order(queries, sizes.Lq)
     indptr = np.zeros(sizes.Lq + 1, np.int64)

@@ -227,6 +227,8 @@ def forward(
     if looks:
         look_at_mask(problem)
     weights = as_flag("return_weights", call["return_weights"])
+    # The output has the dtype of the computation, so that a backward loses nothing. If
+    # it is rounded, `run` also returns the exact one for a backward.
     dtype = problem.dtype
     if rounds_to is not None and dtype.char == "f":
         dtype = rounds_to

@@ -396,6 +396,7 @@ def transformer_xl_settings(
     ):
         at_least_ndim(name, array, ndim, OPERANDS[name].shown)
     lq, lk = query.shape[-2], key.shape[-2]
+    # Keys begin with the memory: the last query is at the last key.
     if lk != lq and settings.get("query_offset") is None:
         settings["query_offset"] = lk - lq
     if _origin_open(settings):
@@ -413,6 +414,7 @@ def _origin_open(settings: dict[str, Any]) -> bool:
 
 def _counted(table: Shaped, settings: dict[str, Any]) -> tuple[str, int]:
     """Return what counts the relative positions of `rel_key`, and the count."""
+    # Buckets list a row for each relative position, and so count them.
     buckets = settings.get("buckets")
     if buckets is None:
         return "rel_key", table.shape[-2]

@@ -303,7 +303,8 @@ def int64_positions(positions: ArrayLike, rows: int, name: str = "positions") ->
 
     An int n means 0..n-1, and has to fit `rows`.
     """
-    if type(positions) is np.ndarray and positions.dtype == _INT64:  # most are
+    # Most are, and are not copied: the kernels check each position as they read it.
+    if type(positions) is np.ndarray and positions.dtype == _INT64:
         return positions
     count = count_of(positions, name)
     if count is not None:
@@ -415,7 +416,7 @@ def learned_backward(
             f"grad_out: shape {grad.shape} does not match positions of shape "
             f"{index.shape}; expected ({expected})"
         )
-    if index.ndim != 1:
+    if index.ndim != 1:  # the kernel takes one axis of positions
         grad = grad.reshape(*grad.shape[:batch], index.size, grad.shape[-1])
     check_bytes("num_positions", (*grad.shape[:-2], rows, grad.shape[-1]), grad.dtype)
     sums = kernels().learned_sums(widened(grad), index, rows)

@@ -64,6 +64,7 @@ def as_settings(scaling: object) -> tuple[str, Settings]:
             f"scaling: got {kind_of(scaling[1])} with {name!r}; expected a dict with "
             f"{', '.join(map(repr, required or optional))}"
         )
+    # Files have keys of null, and may repeat the name in the newer or older spelling.
     values = {key: value for key, value in scaling[1].items() if value is not None}
     for label in ("rope_type", "type"):
         if values.pop(label, name) != name:
@@ -128,6 +129,7 @@ def _ntk(dim: int, base: float, settings: Settings) -> Array:
 
 
 def _dynamic(dim: int, base: float, settings: Settings) -> Array:
+    # The factor grows with the length beyond the original one, within which it is 1.
     factor, original = settings["factor"], settings[LENGTH]
     length = max(settings.get("seq_len", original), original)
     return _ntk(dim, base, {"factor": factor * length / original - (factor - 1)})
@@ -166,10 +168,12 @@ def _llama3(dim: int, base: float, settings: Settings) -> Array:
             "second to be larger"
         )
     frequencies = _frequencies(dim, base)
+    # Pairs with many rotations in the original length stay as they are, those with few
+    # are divided by the factor, and between them is a ramp.
     rotations = settings[LENGTH] * frequencies / (2 * math.pi)
-    kept = np.clip((rotations - low) / (high - low), 0, 1)
+    share_kept = np.clip((rotations - low) / (high - low), 0, 1)
     slow = frequencies / settings["factor"]
-    result: Array = frequencies * kept + slow * (1 - kept)
+    result: Array = frequencies * share_kept + slow * (1 - share_kept)
     return result
 
 

@@ -85,6 +85,7 @@ def cope_attention(
     pos = xp.flip(xp.cumsum(xp.flip(g, (-1,)), axis=-1), (-1,))
     pos = xp.minimum(pos, e.shape[-2] - 1.0)
     floor = xp.floor(pos)
+    # Products with all rows first: each pair then interpolates two of these numbers.
     q_e = q @ xp.swapaxes(e, -1, -2)
     # A position between two rows takes its share of both.
     low = xp.take_along_axis(q_e, xp.asarray(floor, dtype=xp.int64), -1)
@@ -219,7 +220,7 @@ def dape_attention(
     a, b = xp.broadcast_arrays(a, b)
     both = xp.concatenate([a, b], axis=-3)
     hidden = xp.einsum("wh,...hij->...wij", W1, both) + c1[:, None, None]
-    hidden = xp.maximum(hidden, hidden / 100)
+    hidden = xp.maximum(hidden, hidden / 100)  # leaky ReLU, of slope 0.01
     s = a + b + xp.einsum("hw,...wij->...hij", W2, hidden) + c2[:, None, None]
     see = allowed(relative(q, k), is_causal)
     values = v[..., None, :, :]

@@ -47,6 +47,7 @@ class Rotation(NamedTuple):
         x_a, x_b = x[..., self.a], x[..., self.b]
         cos, sin = xp.cos(theta), xp.sin(theta)
         y = [m * (x_a * cos - x_b * sin), m * (x_b * cos + x_a * sin)]
+        # The rotated pairs in the order of their columns, and then the others.
         columns = np.argsort([*self.a, *self.b])
         both = xp.concatenate(y, axis=-1)[..., columns]
         return xp.concatenate([both, x[..., len(columns) :]], axis=-1)
@@ -107,6 +108,7 @@ def apply_rotary_backward(
     _, x, g = as_float64(x, grad_out)
     rotation = as_rotation(x, positions, **keywords)
     grad_x = rotation._replace(theta=-rotation.theta).of(g)
+    # The derivative of a rotation by its angle is the rotation by a right angle more.
     slope = g * rotation._replace(theta=rotation.theta + np.pi / 2).of(x)
     grad_theta = slope[..., rotation.a] + slope[..., rotation.b]
     if keywords.get("inverse", False):
@@ -159,6 +161,7 @@ def rotary_frequencies(
         low, high = values["low_freq_factor"], values["high_freq_factor"]
         turns = n * omega / (2 * np.pi)
         return stretched(omega, s, np.clip((high - turns) / (high - low), 0, 1))
+    # yarn: a ramp over the pairs that rotate `fast` to `slow` times in n positions.
     fast, slow = values.get("beta_fast", 32), values.get("beta_slow", 1)
     begin = dim / 2 * np.log(n / (2 * np.pi * fast)) / np.log(base)
     end = dim / 2 * np.log(n / (2 * np.pi * slow)) / np.log(base)

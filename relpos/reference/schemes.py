@@ -132,6 +132,7 @@ def shaw_attention_split(
     a_key = a_key[table_rows(r, a_key.shape[-2])[0]]
     a_value = a_value[table_rows(r, a_value.shape[-2])[0]]
     n, d = q.shape[-2:]
+    # The second product: of query i with its own n rows, for all batch items at once.
     rows = [q[..., i, :].reshape(-1, d) @ a_key[i].T for i in range(n)]
     rows = [row.reshape(*q.shape[:-2], n) for row in rows]
     e = (q @ xp.swapaxes(k, -1, -2) + xp.stack(rows, -2)) / float(np.sqrt(d))
@@ -193,7 +194,7 @@ def relative_global_attention(
     r = relative(q, k, offset_of(query_offset, q, k))
     see = allowed(r, is_causal)
     first = music_origin(e, is_causal, min_relative_position)
-    table_rows(r, e.shape[-2], first, beyond="raise", see=see)
+    table_rows(r, e.shape[-2], first, beyond="raise", see=see)  # a check alone
     s = skewed_scores(
         q,
         k,
@@ -286,7 +287,7 @@ def transformer_xl_attention(
     r = relative(q, k, offset)
     see = allowed(r, is_causal)
     first = xl_origin(R, query_length, key_length, min_relative_position)
-    table_rows(r, R.shape[-2], first, beyond="raise", see=see)
+    table_rows(r, R.shape[-2], first, beyond="raise", see=see)  # a check alone
     s = transformer_xl_scores(
         q,
         k,
