@@ -364,7 +364,9 @@ def add_options(
 
 def run(chosen: Mapping[str, Table], options: argparse.Namespace) -> None:
     use_blas_threads()
-    best = [_core.isa, *(["avx2"] if _core.isa == "avx512" else [])]
+    best = [_core.isa]
+    if _core.isa == "avx512":
+        best.append("avx2")
     isas = options.isa or best
     about = facts(isas, ("float32", "float64"), min(2, relpos.get_num_threads()))
     for name, value in about.items():
@@ -415,7 +417,7 @@ def scheme_row(
 ) -> Row:
     with use_isa(isa):
         error = check(row, label)
-        inputs = row.inputs(np.float32, **{**LARGE, "length": length})
+        inputs = row.inputs(np.float32, **(LARGE | {"length": length}))
         first, second = (bound(row, form, inputs) for form in forms)
         if forms[0] == "numpy":
             check_error(second(), first(), label, NUMPY_LIMIT)

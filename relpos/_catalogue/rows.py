@@ -96,7 +96,9 @@ def tokens_of(
 def arguments_of(scheme: str, is_causal: bool = False) -> Callable[..., Inputs]:
     """Return a maker of tokens and the operands of a scheme that is one call."""
     known = scheme_called(scheme)
-    own = {*NO_TABLES, *(["rel_key"] if known.own_width else [])}
+    own = {*NO_TABLES}
+    if known.own_width:
+        own.add("rel_key")
 
     def inputs(dtype: Any, heads: int, length: int, dim: int) -> Inputs:
         shapes = known.shapes(heads, length, length, dim, CLIP, is_causal)
@@ -128,9 +130,14 @@ def rows_of(dtype: Any, heads: int, length: int, dim: int) -> Inputs:
 # ---- gradients -----------------------------------------------------------------------
 
 
+def no_settings(inputs: Inputs) -> dict[str, Any]:
+    """Return the settings of a function whose inputs are all that it needs."""
+    return {}
+
+
 def of_attention(
     function: Callable[..., Any],
-    settings: Callable[[Inputs], dict[str, Any]] = lambda inputs: {},
+    settings: Callable[[Inputs], dict[str, Any]] = no_settings,
 ) -> Gradients:
     """Return the gradients of one call, from its context and from the definitions.
 
@@ -231,8 +238,15 @@ def one_call(scheme: Scheme, title: str = "", in_numpy: Any = None, **more: Any)
         else getattr(module, scheme.call)
         for module in (relpos, reference)
     )
-    made = getattr(ours, "settings", lambda **inputs: settings)
-    gradients = of_attention(ours, lambda inputs: made(**inputs))
+
+    def settings_of(inputs: Inputs) -> dict[str, Any]:
+        # A scheme has a function that computes its settings, or constant ones.
+        if hasattr(ours, "settings"):
+            computed: dict[str, Any] = ours.settings(**inputs)
+            return computed
+        return settings
+
+    gradients = of_attention(ours, settings_of)
     form = in_numpy or getattr(numpy_forms, scheme.name, None)
     arguments = arguments_of(scheme.name)
     given = scheme.name, title or scheme.title, arguments, ours, form, theirs
@@ -354,12 +368,13 @@ def parameters_of(
 ) -> Inputs:
     """Make tokens and parameters; "H" is a positive number a head."""
     rng = np.random.default_rng(heads)
-    made = {
-        "H": lambda: rng.random(heads),
-        "buckets x H": lambda: rng.standard_normal((BUCKETS, heads)),
-        "buckets x D": lambda: rng.standard_normal((BUCKETS, dim)),
-    }
-    parameters = {name: made[shape]() for name, shape in shapes.items()}
+    parameters = {}
+    for name, shape in shapes.items():
+        if shape == "H":
+            parameters[name] = rng.random(heads)
+        else:
+            columns = {"buckets x H": heads, "buckets x D": dim}[shape]
+            parameters[name] = rng.standard_normal((BUCKETS, columns))
     return tokens_of(dtype, heads, length, dim) | cast(parameters, dtype)
 
 
@@ -392,8 +407,10 @@ DEBERTA = {"pos_key": "rel_key", "pos_query": "rel_query"}
 
 def deberta(module: Any, pos_key: Array, pos_query: Array, **tokens: Array) -> Any:
     tables = {"rel_key": pos_key, "rel_query": pos_query}  # arrays, or tensors of torch
-    placing = recipes.deberta(*(np.zeros(table.shape) for table in tables.values()))
-    return module.attention(**tokens, **{**placing, **tables})
+    # The recipe takes arrays, of which the placing of rows needs the shapes alone.
+    zeros = [np.zeros(table.shape) for table in tables.values()]
+    placing = recipes.deberta(*zeros)
+    return module.attention(**tokens, **(placing | tables))
 
 
 def deberta_backward(

@@ -172,8 +172,11 @@ def recipe(
     """
 
     def keywords(case: Case) -> Any:
-        stored = (case[x] if isinstance(x, str) else x for x in names)
-        return function(*(x(case) if callable(x) else x for x in stored), **settings)
+        arguments = []
+        for name in names:
+            argument = case[name] if isinstance(name, str) else name
+            arguments.append(argument(case) if callable(argument) else argument)
+        return function(*arguments, **settings)
 
     return Core(keywords, gradients)
 
@@ -235,8 +238,13 @@ def swin_v2_gradients(found: Named, case: Case) -> Named:
     return back
 
 
+def music(case: Case) -> Named:
+    """Return the table of the Music Transformer."""
+    return of(case, "rel_key")
+
+
 XL = Core(transformer_xl, function=relpos.transformer_xl_attention)
-MUSIC = Core(lambda c: of(c, "rel_key"), function=relpos.relative_global_attention)
+MUSIC = Core(music, function=relpos.relative_global_attention)
 TIED = Core(shaw_tied, function=relpos.shaw_attention)
 GATE = [f"gru_rel_pos_{name}" for name in ("const", "linear_weight", "linear_bias")]
 
@@ -277,14 +285,18 @@ CORES = {
     ),
     "gemma3n_audio": recipe(
         recipes.gemma3n_audio,
-        *("per_dim_scale", "pos_proj", "query"),
+        "per_dim_scale",
+        "pos_proj",
+        "query",
         context_left=5,
         context_right=2,
         logit_cap=2.0,
     ),
     "gemma4_audio": recipe(
         recipes.gemma4_audio,
-        *("per_dim_scale", "relative_k_proj", "query"),
+        "per_dim_scale",
+        "relative_k_proj",
+        "query",
         chunk_size=4,
         context_left=5,
         context_right=0,
@@ -303,14 +315,21 @@ CORES = {
     ),
     "enformer": recipe(
         recipes.enformer,
-        *("rel_content_bias", "rel_pos_bias", "to_rel_k", length),
+        "rel_content_bias",
+        "rel_pos_bias",
+        "to_rel_k",
+        length,
         gamma_maximum="features",  # the port's, of which the case was recorded
     ),
     "mpnet": recipe(recipes.mpnet, "weight"),
     "longt5_local": recipe(recipes.longt5_local, "weight", 3, max_distance=6),
     "layoutlmv3": recipe(
         recipes.layoutlmv3,
-        *("rel_pos_bias", "rel_pos_x_bias", "rel_pos_y_bias", "position_ids", "bbox"),
+        "rel_pos_bias",
+        "rel_pos_x_bias",
+        "rel_pos_y_bias",
+        "position_ids",
+        "bbox",
         width,
         max_rel_pos=12,
         max_rel_2d_pos=40,

@@ -17,14 +17,8 @@ ROWS = 128  # of the learned table: the longest length is beyond it
 WIDE = 64  # columns where directions and rotations are looked at
 
 PHRASE = ("smoking", "kills")
-SENTENCES = (
-    PHRASE,
-    ("kim", "said", *PHRASE),
-    (
-        *("it", "was", "commonly", "believed", "by", "most", "adult", "Americans"),
-        *("in", "the", "90s", "that", *PHRASE),
-    ),
-)
+_LONG = "it was commonly believed by most adult Americans in the 90s that smoking kills"
+SENTENCES = (PHRASE, ("kim", "said", *PHRASE), tuple(_LONG.split()))
 
 
 def overview(report: Report) -> None:

@@ -130,13 +130,23 @@ def rotary(figure: Figure, same: Any, octaves: Sequence[Any], means: Any) -> Non
     ax.legend(frameon=False)
 
 
+def skew(figure: Figure) -> None:
+    """Draw the steps of the skew at a length of 5."""
+    relpos.plot.skew_steps(5, figure=figure)
+
+
+def fingerprints(figure: Figure) -> None:
+    """Draw the scores of each scheme alone."""
+    relpos.plot.fingerprints(figure=figure)
+
+
 #: The size of each in inches, and what draws it. Its texts are in texts.toml.
 PICTURES: dict[str, tuple[tuple[float, float], Callable[..., Any]]] = {
     "sentences": ((8.4, 4.2), sentences),
-    "skew": ((11.0, 3.0), lambda fig: relpos.plot.skew_steps(5, figure=fig)),
+    "skew": ((11.0, 3.0), skew),
     "attention": ((7.0, 4.6), attention),
     "layers": ((7.0, 3.4), dots),
-    "fingerprints": ((13.0, 4.8), lambda fig: relpos.plot.fingerprints(figure=fig)),
+    "fingerprints": ((13.0, 4.8), fingerprints),
     "times": ((7.4, 6.4), dots),
     "training": ((9.6, 3.6), losses),
     "rotary": ((6.4, 3.8), rotary),

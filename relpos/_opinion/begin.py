@@ -89,7 +89,9 @@ def _check_names(function: str, x: Mapping[str, Any]) -> None:
             raise TypeError(
                 f"{name}: got an unexpected keyword argument {name!r}; {said}{listed}"
             )
-    for name in wants if function == "fire_attention" else wants[:1]:
+    # FIRE needs all its parameters; of the others the first is always needed.
+    needed = wants if function == "fire_attention" else wants[:1]
+    for name in needed:
         if x.get(name) is None:
             raise TypeError(f"{name}: got no argument; expected one{listed}")
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from relpos._biases import alibi_slopes, deberta_bucket, t5_bucket
 from relpos._checks import Array
-from relpos._opinion.attempt import Attempt, relative_to, variant, worded
+from relpos._opinion.attempt import Attempt, relative_to, worded
+from relpos._opinion.difference import Difference
 from relpos._opinion.tables import axis_of, first_of, tables_of
 
 #: Distances that published models end at, besides those of the call.
@@ -40,37 +41,41 @@ def _tried(length: int) -> list[int]:
 
 
 @lru_cache(maxsize=16)
-def _made(buckets: tuple[int, ...], first: int, rows: int) -> tuple[Buckets, ...]:
+def _settings_of(
+    buckets: tuple[int, ...], first: int, rows: int
+) -> tuple[Buckets, ...]:
     """Return settings that make these buckets, one of each number of rows."""
-    r, wanted = np.arange(len(buckets)) + first, np.array(buckets)
+    if rows < 4:  # the rules need two exact rows and two by logarithm
+        return ()
+    r, expected = np.arange(len(buckets)) + first, np.array(buckets)
     kinds = [Buckets(rows, 0, both) for both in (True, False)]
     if first <= 0 < len(buckets) + first:
         centre = buckets[-first]
         sizes = ((rows + 1) // 2, centre, centre + 1)
         kinds += [Buckets(size, 0, centre=centre) for size in dict.fromkeys(sizes)]
-    found = []
-    for kind in kinds if rows >= 4 else ():
+    fitting = []
+    for kind in kinds:
         for reach in _tried(len(buckets) // 2):
             settings = kind._replace(reach=reach)
-            made = buckets_of(settings, r)
-            if made is not None and np.array_equal(made, wanted):
-                found.append(settings)
+            computed = buckets_of(settings, r)
+            if computed is not None and np.array_equal(computed, expected):
+                fitting.append(settings)
                 break
-    return tuple(found)
+    return tuple(fitting)
 
 
 def buckets_of(settings: Buckets, r: Array) -> Array | None:
     """Return the buckets of relative positions; None where there are none."""
     rows, reach, both, centre = settings
-    how = {"num_buckets": rows, "max_distance": reach}
     with suppress(ValueError):
         if centre is None:
-            return t5_bucket(r, bidirectional=both, **how)
+            return t5_bucket(
+                r, bidirectional=both, num_buckets=rows, max_distance=reach
+            )
         return centre + deberta_bucket(r, bucket_size=rows, max_position=reach)
     return None
 
 
-@variant
 def by_buckets(
     attempt: Attempt, rule: Callable[[Buckets, Array], Iterator[Array | None]]
 ) -> Iterator[Attempt]:
@@ -85,15 +90,16 @@ def by_buckets(
     r = np.arange(min(first, int(reach.min(initial=0))), last + 1)
     own = np.clip(r - first, 0, len(buckets) - 1)
     seen = {np.asarray(buckets, np.int64)[own].tobytes()}
-    for settings in _made(tuple(map(int, buckets)), first, rows):
-        for found in rule(settings, r):
-            if found is None:
+    for settings in _settings_of(tuple(map(int, buckets)), first, rows):
+        for computed in rule(settings, r):
+            if computed is None:
                 continue
-            other = np.clip(found, 0, rows - 1).astype(np.int64)
-            if other.tobytes() not in seen:
-                seen.add(other.tobytes())
-                placed = {"buckets": other, "min_relative_position": int(r[0])}
-                yield attempt.with_keywords(**placed)
+            other = np.clip(computed, 0, rows - 1).astype(np.int64)
+            if other.tobytes() in seen:
+                continue
+            seen.add(other.tobytes())
+            start = int(r[0])
+            yield attempt.with_keywords(buckets=other, min_relative_position=start)
 
 
 def other_reach(settings: Buckets, r: Array) -> Iterator[Array | None]:
@@ -138,12 +144,16 @@ def other_logarithm(settings: Buckets, r: Array) -> Iterator[Array]:
     rows, n, side = _of_direction(settings, r)
     exact = rows // 2
     for over, under, width, end in product(
-        (exact, 1), (settings.reach / exact, settings.reach),
-        (rows - exact, settings.rows - exact, rows, settings.rows), (True, False),
-    ):  # fmt: skip
+        (exact, 1),  # divides the distance; `exact` is right
+        (settings.reach / exact, settings.reach),  # in the other logarithm
+        (rows - exact, settings.rows - exact, rows, settings.rows),
+        (True, False),  # the last bucket is the end
+    ):
         share = np.log(np.maximum(n, 1) / over) / np.log(under)
         far = exact + np.floor(share * width)
-        yield side + np.where(n < exact, n, np.minimum(far, rows - 1) if end else far)
+        if end:
+            far = np.minimum(far, rows - 1)
+        yield side + np.where(n < exact, n, far)
 
 
 def other_rounding(settings: Buckets, r: Array) -> Iterator[Array]:
@@ -206,19 +216,20 @@ def slopes_of(attempt: Attempt) -> Slopes | None:
 Worded = tuple[str, Array]
 
 
-@variant
 def by_slopes(
     attempt: Attempt, rule: Callable[[Slopes], Iterator[Array | Worded]]
 ) -> Iterator[Attempt]:
     """Use the other slopes, (H,), or biases, (H or 1, R), that a rule yields."""
-    if (found := slopes_of(attempt)) is None:
+    known = slopes_of(attempt)
+    if known is None:
         return
-    own = attempt.get("rel_bias")
-    for made in rule(found):
-        words, other = made if isinstance(made, tuple) else ("", made)
-        bias = -other[:, None] * np.abs(found.r) if other.ndim == 1 else other
-        bias = np.broadcast_to(bias, np.atleast_2d(own).shape).reshape(own.shape)
-        if not np.allclose(bias, own, rtol=1e-9, atol=0):
+    right = attempt.get("rel_bias")
+    for result in rule(known):
+        words, bias = result if isinstance(result, tuple) else ("", result)
+        if bias.ndim == 1:
+            bias = -bias[:, None] * np.abs(known.r)
+        bias = np.broadcast_to(bias, np.atleast_2d(right).shape).reshape(right.shape)
+        if not np.allclose(bias, right, rtol=1e-9, atol=0):
             yield attempt.told(words, rel_bias=bias)
 
 
@@ -266,7 +277,8 @@ def slopes_in_other_order(found: Slopes) -> Iterator[Worded]:
     }
     for step in range(1, min(len(own), 16)):
         orders[f"rolled by {step} heads"] = np.roll(own, step)
-    yield from ((f"ALiBi's slopes {words}", x) for words, x in orders.items())
+    for words, slopes in orders.items():
+        yield f"ALiBi's slopes {words}", slopes
 
 
 def slopes_by_other_rules(found: Slopes) -> Iterator[Array]:
@@ -318,64 +330,113 @@ def other_distance(found: Slopes) -> Iterator[Worded]:
         yield detail, -found.slopes * distance
 
 
-#: Differences in words, and the changes that make them.
-ROWS: dict[str, tuple[Any, ...]] = {
-    "alibi_slopes": (
-        "ALiBi's slopes by the rule for 2^n heads, where the number of heads is none",
-        by_slopes(plain_slopes),
-    ),
-    "alibi_heads": (
-        "ALiBi's slopes of another number of heads: those of all heads of the model, "
-        "of which a rank takes its part, have other values",
-        by_slopes(slopes_of_other_heads),
-    ),
-    "alibi_slopes_from_one": (
-        "ALiBi's slopes from 1: head h of H, counted from 1, has the slope "
-        "2^(-8 h / H), not 2^(-8 (h - 1) / H)",
-        by_slopes(slopes_from_one),
-    ),
-    "alibi_slopes_order": (
-        "ALiBi's slopes in another order of the heads",
-        by_slopes(slopes_in_other_order),
-    ),
-    "alibi_slopes_rule": (
-        "ALiBi's slopes by another rule than 2^(-8 h / H) for head h of H, from 1",
-        by_slopes(slopes_by_other_rules),
-    ),
-    "alibi_distance_other": (
-        "ALiBi's slopes times another function of the distance than |key - query|",
-        by_slopes(other_distance),
-    ),
-    "bucket_sides": (
-        "the buckets of one direction for both, or of both for one (bidirectional)",
-        by_buckets(other_sides),
-    ),
-    "bucket_rounding": (
-        "the buckets' logarithm rounded otherwise: T5 rounds it downwards, DeBERTa "
-        "upwards",
-        by_buckets(other_rounding),
-    ),
-    "bucket_distance": (
-        "buckets that end at another distance: another max_distance (max_position), "
-        "such as the default 128 or the length, or no logarithm",
-        by_buckets(other_reach),
-    ),
-    "bucket_logarithm": (
-        "buckets by another logarithm than log(n / exact) / log(max_distance / exact), "
-        "times another number than num_buckets - exact, both of one side, or without "
-        "the last bucket as the end",
-        by_buckets(other_logarithm),
-    ),
-    "bucket_own_side": (
-        "the own position in the bucket of later keys, whose first distance is 1",
-        by_buckets(own_side),
-    ),
-    "bucket_numbers": (
-        "buckets of which another number is exact, or that are fewer (num_buckets)",
-        worded(
-            "buckets of which another number is exact than half of those of a side",
-            by_buckets(other_exact),
+#: Rows of the table of differences.
+ROWS: tuple[Difference, ...] = (
+    Difference(
+        name="alibi_slopes",
+        words=(
+            "ALiBi's slopes by the rule for 2^n heads, where the number of heads is "
+            "none"
         ),
-        worded("fewer buckets (num_buckets)", by_buckets(fewer_buckets)),
+        forms=[partial(by_slopes, rule=plain_slopes)],
+        tried="alone",
     ),
-}
+    Difference(
+        name="alibi_heads",
+        words=(
+            "ALiBi's slopes of another number of heads: those of all heads of the "
+            "model, of which a rank takes its part, have other values"
+        ),
+        forms=[partial(by_slopes, rule=slopes_of_other_heads)],
+        tried="alone",
+    ),
+    Difference(
+        name="alibi_slopes_from_one",
+        words=(
+            "ALiBi's slopes from 1: head h of H, counted from 1, has the slope "
+            "2^(-8 h / H), not 2^(-8 (h - 1) / H)"
+        ),
+        forms=[partial(by_slopes, rule=slopes_from_one)],
+        tried="alone",
+    ),
+    Difference(
+        name="alibi_slopes_order",
+        words="ALiBi's slopes in another order of the heads",
+        forms=[partial(by_slopes, rule=slopes_in_other_order)],
+        tried="alone",
+    ),
+    Difference(
+        name="alibi_slopes_rule",
+        words=(
+            "ALiBi's slopes by another rule than 2^(-8 h / H) for head h of H, from 1"
+        ),
+        forms=[partial(by_slopes, rule=slopes_by_other_rules)],
+        tried="alone",
+    ),
+    Difference(
+        name="alibi_distance_other",
+        words=(
+            "ALiBi's slopes times another function of the distance than |key - query|"
+        ),
+        forms=[partial(by_slopes, rule=other_distance)],
+        tried="alone",
+    ),
+    Difference(
+        name="bucket_sides",
+        words=(
+            "the buckets of one direction for both, or of both for one (bidirectional)"
+        ),
+        forms=[partial(by_buckets, rule=other_sides)],
+        tried="alone",
+    ),
+    Difference(
+        name="bucket_rounding",
+        words=(
+            "the buckets' logarithm rounded otherwise: T5 rounds it downwards, DeBERTa "
+            "upwards"
+        ),
+        forms=[partial(by_buckets, rule=other_rounding)],
+        tried="alone",
+    ),
+    Difference(
+        name="bucket_distance",
+        words=(
+            "buckets that end at another distance: another max_distance "
+            "(max_position), such as the default 128 or the length, or no logarithm"
+        ),
+        forms=[partial(by_buckets, rule=other_reach)],
+        tried="alone",
+    ),
+    Difference(
+        name="bucket_logarithm",
+        words=(
+            "buckets by another logarithm than log(n / exact) / log(max_distance / "
+            "exact), times another number than num_buckets - exact, both of one side, "
+            "or without the last bucket as the end"
+        ),
+        forms=[partial(by_buckets, rule=other_logarithm)],
+        tried="alone",
+    ),
+    Difference(
+        name="bucket_own_side",
+        words="the own position in the bucket of later keys, whose first distance is 1",
+        forms=[partial(by_buckets, rule=own_side)],
+        tried="alone",
+    ),
+    Difference(
+        name="bucket_numbers",
+        words=(
+            "buckets of which another number is exact, or that are fewer (num_buckets)"
+        ),
+        forms=[
+            worded(
+                "buckets of which another number is exact than half of those of a side",
+                partial(by_buckets, rule=other_exact),
+            ),
+            worded(
+                "fewer buckets (num_buckets)", partial(by_buckets, rule=fewer_buckets)
+            ),
+        ],
+        tried="alone",
+    ),
+)

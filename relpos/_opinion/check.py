@@ -117,7 +117,7 @@ def by_torch(
         for name, x in given.items()
         if isinstance(x, np.ndarray) and x.dtype.kind == "f"
     }
-    out = torch.as_tensor(form(**{**given, **tensors}))
+    out = torch.as_tensor(form(**(given | tensors)))
     grad = torch.from_numpy(grad_out.astype(np.float64))
     found = torch.autograd.grad(out, [*tensors.values()], grad) if tensors else ()
     gradients = {n: x.numpy() for n, x in zip(tensors, found, strict=True)}

@@ -7,7 +7,6 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from functools import reduce
-from itertools import takewhile
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,6 +35,7 @@ __all__ = ["Compared", "Comparison", "compare"]
 
 #: Verdicts that leave two implementations the same.
 _SAME = ("same", "noise", "no gradient")
+_NO_GRADIENTS = "has no gradients: it is a function of arrays alone"
 _HEADER = ("what", "shape", "largest", "error", "relative", "verdict")
 
 
@@ -106,24 +106,26 @@ class Comparison(NamedTuple):
                 row.name,
                 str(row.shape),
                 f"{row.largest:.3g}",
-                *("" if math.isnan(x) else f"{x:.1e}" for x in row[3:5]),
+                _short(row.error),
+                _short(row.relative),
                 row.verdict,
             ]
             for row in self.rows
         ]
 
     def _below(self) -> list[str]:
-        said = {
+        words_of_verdicts = {
             "differs": "differ",
             PADDING: PADDING,
             CANNOT_TELL: CANNOT_TELL,
             "nan": "nan on both sides",
         }
-        found = []
-        for verdict, words in said.items():
+        parts = []
+        for verdict, words in words_of_verdicts.items():
             names = [row.name for row in self.rows if row.verdict == verdict]
-            found += [f"{words}: {', '.join(names)}"] if names else []
-        last = "; ".join(found) or "nothing differs"
+            if names:
+                parts.append(f"{words}: {', '.join(names)}")
+        last = "; ".join(parts) or "nothing differs"
         return [*self.notes, f"{last} (limit {self.limit:.1e} of the largest entry)"]
 
     def __repr__(self) -> str:
@@ -133,6 +135,11 @@ class Comparison(NamedTuple):
 
     def _repr_html_(self) -> str:
         return html_table(_HEADER, self._cells(), self._below())
+
+
+def _short(error: float) -> str:
+    """Return an error in two digits; nothing for nan."""
+    return "" if math.isnan(error) else f"{error:.1e}"
 
 
 @hinted
@@ -270,30 +277,42 @@ def compare(
     _check_sides(sides)
     names = _names_of_both(reference, mine, len(inputs))
     notes = _added_masks(names, inputs)
-    given = loaded(sides, weights), unchanged(reference, mine, evaluated=True)
-    with given[0] as paired, given[1]:
-        theirs, own = (side_of(side, thing, inputs) for side, thing in sides.items())
-        rounding = _rounding(theirs, own, (reference, mine), inputs)
-        rows = _outputs(theirs, own, rounding)
+    with (
+        loaded(sides, weights) as paired_names,
+        unchanged(reference, mine, evaluated=True),
+    ):
+        of_reference = side_of("reference", reference, inputs)
+        of_mine = side_of("mine", mine, inputs)
+        rounding = _rounding(of_reference, of_mine, (reference, mine), inputs)
+        rows = _outputs(of_reference, of_mine, rounding)
         grad_out = np.random.default_rng(0).standard_normal(rows[0].shape)
         padding = _padding(reference, mine, dict(zip(names, inputs, strict=True)))
         if padding is not None and rows[0].verdict == "differs":
-            notes += _set_apart(rows, padding, (theirs, own), rounding, grad_out)
-        gradients, own_gradients = theirs.backward(grad_out), own.backward(grad_out)
-    if len(theirs.outputs) != len(own.outputs):
-        counts = f"{len(own.outputs)} results and the reference {len(theirs.outputs)}"
-        notes.append(f"mine has {counts}: the first are compared")
-    for name, found in (("the reference", gradients), ("mine", own_gradients)):
-        if found is None:
-            notes.append(f"{name} has no gradients: it is a function of arrays alone")
-    if gradients is not None and own_gradients is not None:
-        own_gradients = renamed(own_gradients, paired)
-        alone, note = unpaired(gradients, own_gradients, paired)
-        notes += [note] if note else []
-        rows += _gradients(gradients, own_gradients, names, alone, rounding)
+            both = of_reference, of_mine
+            notes += _set_apart(rows, padding, both, rounding, grad_out)
+        # Both sides run backward before they are put back to their former state.
+        gradients = of_reference.backward(grad_out)
+        my_gradients = of_mine.backward(grad_out)
+    counts = len(of_mine.outputs), len(of_reference.outputs)
+    if counts[0] != counts[1]:
+        notes.append(
+            f"mine has {counts[0]} results and the reference {counts[1]}: the first "
+            "are compared"
+        )
+    if gradients is None:
+        notes.append(f"the reference {_NO_GRADIENTS}")
+    if my_gradients is None:
+        notes.append(f"mine {_NO_GRADIENTS}")
+    if gradients is not None and my_gradients is not None:
+        my_gradients = renamed(my_gradients, paired_names)
+        alone, note = unpaired(gradients, my_gradients, paired_names)
+        if note:
+            notes.append(note)
+        rows += _gradients(gradients, my_gradients, names, alone, rounding)
     note = other_numbers(reference, mine, rounding.limit())
-    notes += [note] if note else []
-    return Comparison((*rows,), rounding.limit(), (*notes,))
+    if note:
+        notes.append(note)
+    return Comparison(tuple(rows), rounding.limit(), tuple(notes))
 
 
 def _check_sides(sides: Mapping[str, Any]) -> None:
@@ -318,12 +337,14 @@ def _added_masks(names: Sequence[str], inputs: Sequence[Any]) -> list[str]:
     shapes = [tuple(getattr(x, "shape", ())) for x in inputs]
     lengths = [shape[-2] for shape in shapes[:2] if len(shape) > 1]
     of_tokens = shapes[0], shapes[0][:-1]
-    found = []
+    notes = []
     for name, x, shape in zip(names[1:], inputs[1:], shapes[1:], strict=True):
         pairs = len(shape) > 1 and shape[-2] in lengths[:1] and shape[-1] in lengths
         if shape and (name.endswith(_ADDED) or (pairs and shape not in of_tokens)):
-            found.append(added_mask(name, x))
-    return [note for note in found if note]
+            note = added_mask(name, x)
+            if note:
+                notes.append(note)
+    return notes
 
 
 def _padding(reference: Any, mine: Any, inputs: Mapping[str, Any]) -> Padding | None:
@@ -363,12 +384,11 @@ def _rounding(
     theirs: Side, own: Side, things: Sequence[Any], inputs: Sequence[Any]
 ) -> Rounding:
     """Return the coarser of both outputs, or 16 bits if anything else has them."""
-    modules = filter(is_module, things)
-    stored = [
-        x for module in modules for x in (*module.parameters(), *module.buffers())
-    ]
-    every = [*leaves(inputs), *stored, *theirs.outputs, *own.outputs]
-    return coarsest(theirs.outputs[0], own.outputs[0], stored=every)
+    stored = [*leaves(inputs), *theirs.outputs, *own.outputs]
+    for thing in things:
+        if is_module(thing):
+            stored += [*thing.parameters(), *thing.buffers()]
+    return coarsest(theirs.outputs[0], own.outputs[0], stored=stored)
 
 
 def _outputs(reference: Side, mine: Side, rounding: Rounding) -> list[Compared]:
@@ -388,16 +408,27 @@ def _gradients(
 ) -> list[Compared]:
     """Return a row for each gradient of a side, except parameters without a partner."""
     floor = rounding.limit() * max(map(largest, reference.values()), default=0.0)
-    found = []
-    for key in (key for key in {**reference, **mine} if key not in alone):
+    rows = []
+    for key in reference | mine:
+        if key in alone:
+            continue
+        # Inputs are numbered, and parameters have the names of a state_dict.
         name = f"grad {names[int(key)]}" if key.isdigit() else f"grad {key}"
-        pair = [side[key] for side in (reference, mine) if key in side]
-        if len(pair) == 2:
-            found.append(_row(name, pair[0], pair[1], rounding, floor))
-        else:
-            blank = largest(pair[0]), math.nan, math.nan, "no gradient"
-            found.append(Compared(name, pair[0].shape, *blank))
-    return found
+        if key in reference and key in mine:
+            rows.append(_row(name, reference[key], mine[key], rounding, floor))
+            continue
+        array = reference[key] if key in reference else mine[key]
+        rows.append(
+            Compared(
+                name,
+                array.shape,
+                largest=largest(array),
+                error=math.nan,
+                relative=math.nan,
+                verdict="no gradient",
+            )
+        )
+    return rows
 
 
 def _row(
@@ -413,7 +444,9 @@ def _row(
     gap = np.abs(mine.astype(np.float64) - reference.astype(np.float64))
     gap = np.where(nothing | (mine == reference), 0.0, gap)
     error = float(np.where(np.isnan(gap), np.inf, gap).max(initial=0.0))
-    relative = error / size if size else (math.inf if error else 0.0)
+    relative = math.inf if error else 0.0
+    if size:
+        relative = error / size
     verdict = rounding.verdict(relative, rounding.limit(), rounding.doubtful)
     is_small = math.isfinite(error) and size <= floor and largest(mine) <= floor
     if verdict == "differs" and is_small:
@@ -448,7 +481,12 @@ def side_of(name: str, thing: Any, inputs: Sequence[Any]) -> Side:
         kinds = [OfLayer]
     elif "torch" in sys.modules:
         kinds.insert(0 if any(map(is_tensor, inputs)) else 1, OfTensors)
-    side: Side = first_accepted(lambda kind: kind(thing, inputs), kinds)
+
+    def begin(kind: Any) -> Side:
+        side: Side = kind(thing, inputs)
+        return side
+
+    side = first_accepted(begin, kinds)
     if not side.outputs:
         raise TypeError(f"{name}: returned no array; expected an array or a tensor")
     side.results = [np.array(as_numpy(name, x)) for x in side.outputs]
@@ -484,14 +522,16 @@ class OfTensors(Side):
         out = self.outputs[0]
         if not getattr(out, "requires_grad", False):
             return None
-        named = {str(at): x for at, x in enumerate(self.inputs) if is_tensor(x)}
-        named = {n: x for n, x in (named | self.parameters).items() if x.requires_grad}
+        tensors = {str(at): x for at, x in enumerate(self.inputs) if is_tensor(x)}
+        tensors |= self.parameters
+        tensors = {name: x for name, x in tensors.items() if x.requires_grad}
         with torch.inference_mode(False):
             grad = as_tensor(grad_out).to(out.dtype)
-            given = [*named.values()]
-            found = torch.autograd.grad(out, given, grad, allow_unused=True)
+            gradients = torch.autograd.grad(
+                out, [*tensors.values()], grad, allow_unused=True
+            )
         arrays = {}
-        for (name, x), gradient in zip(named.items(), found, strict=True):
+        for (name, x), gradient in zip(tensors.items(), gradients, strict=True):
             if gradient is not None:
                 arrays[name] = as_numpy(name, gradient)
             elif name.isdigit():  # the result does not depend on this input
@@ -523,10 +563,11 @@ class OfArrays(Side):
     """A function of arrays: with gradients if it can return relpos's context."""
 
     def __init__(self, function: Any, inputs: Sequence[Any]) -> None:
-        gives_context = "return_context" in _parameters(function)
-        asked = {"return_context": True} if gives_context else {}
         self.inputs = as_arrays(copied([*inputs]))
-        result = function(*self.inputs, **asked)
+        if "return_context" in _parameters(function):
+            result = function(*self.inputs, return_context=True)
+        else:
+            result = function(*self.inputs)
         self.context = getattr(result, "context", None)
         self.outputs = _results(result)
         self.names = names_of_inputs(function, len(inputs))
@@ -535,20 +576,22 @@ class OfArrays(Side):
         if self.context is None:
             return None
         grad = grad_out.astype(self.outputs[0].dtype)
-        gradients = self.context.backward(grad)._asdict()
-        found = {name: x for name, x in gradients.items() if x is not None}
+        by_operand = self.context.backward(grad)._asdict()
+        gradients = {name: x for name, x in by_operand.items() if x is not None}
         problem = getattr(self.context, "_problem", None)
         operands = {
-            n: x for n, x in getattr(problem, "inputs", {}).items() if n in found
+            n: x for n, x in getattr(problem, "inputs", {}).items() if n in gradients
         }
+        # An input may be used as several operands, under names of its own. Those that
+        # have its memory are known; else its name says which operand it is.
         for at, (name, x) in enumerate(zip(self.names, self.inputs, strict=True)):
             used = [n for n, operand in operands.items() if _is_same(operand, x)]
             other = name in operands and not np.array_equal(operands[name], x)
-            if used or (name in found and not other):
-                every = [found.pop(n) for n in used or [name]]
-                found[str(at)] = reduce(np.add, every)
-            found.pop(name, None)  # an operand that the function made of this input
-        return found
+            if used or (name in gradients and not other):
+                parts = [gradients.pop(n) for n in used or [name]]
+                gradients[str(at)] = reduce(np.add, parts)
+            gradients.pop(name, None)  # an operand that the function made of this input
+        return gradients
 
 
 def _is_same(operand: Any, x: Any) -> bool:
@@ -568,14 +611,21 @@ def _parameters(thing: Any) -> Mapping[str, inspect.Parameter]:
 
 def _names_of_both(reference: Any, mine: Any, count: int) -> list[str]:
     """Return the names of the reference's inputs, or of mine where it has none."""
-    pairs = zip(*(names_of_inputs(x, count) for x in (reference, mine)), strict=True)
-    return [own if name.startswith("input[") else name for name, own in pairs]
+    names = names_of_inputs(reference, count)
+    my_names = names_of_inputs(mine, count)
+    for at, name in enumerate(names):
+        if name.startswith("input["):
+            names[at] = my_names[at]
+    return names
 
 
 def names_of_inputs(thing: Any, count: int) -> list[str]:
     """Return the names of the inputs of a function, or of a module's forward."""
     named = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
-    own = takewhile(lambda x: x.kind in named, _parameters(thing).values())
-    names = [parameter.name for parameter in own]
+    names = []
+    for parameter in _parameters(thing).values():
+        if parameter.kind not in named:
+            break
+        names.append(parameter.name)
     names += [f"input[{at}]" for at in range(len(names), count)]
     return names[:count]

@@ -19,10 +19,17 @@ from relpos._opinion.arrays import (
     is_module,
     unchanged,
 )
-from relpos._opinion.attempt import Attempt, evaluate
+from relpos._opinion.attempt import Attempt
 from relpos._opinion.begin import begin, function_of
 from relpos._opinion.differences import DIFFERENCES
-from relpos._opinion.rounding import CANNOT_TELL, DTYPES, coarsest, rounding_of
+from relpos._opinion.evaluate import evaluate
+from relpos._opinion.rounding import (
+    CANNOT_TELL,
+    DTYPES,
+    Rounding,
+    coarsest,
+    rounding_of,
+)
 from relpos._opinion.search import Finding, search
 from relpos._text import html_table
 from relpos._warn import silenced
@@ -224,27 +231,38 @@ def diagnose(
     view = "outputs" if has_value else "scores"
     start = begin(scheme, query, key, value, view, copied(keywords))
     results, given = _results(mine, inputs)
-    stored = [*keywords.values(), *(mine.parameters() if is_module(mine) else ())]
+    stored = list(keywords.values())
+    if is_module(mine):
+        stored += mine.parameters()
     roundings = [rounding_of(given), coarsest(given, *inputs, stored=stored)]
     coarse = min(roundings) < DTYPES["float32"]
     if coarse:
         roundings.append(DTYPES["float32"])
     mask = keywords.get("attn_mask")
     note = None if mask is None else added_mask("attn_mask", mask)
-    found = []
-    views = ((x, _laid_out(mine, results, x)) for x in _views(start, results))
-    for attempt, layout, array in ((x, *read) for x, every in views for read in every):
-        found.append((layout, search(array, attempt, roundings)))
-        if found[-1][1].kind == "same":
-            break  # there is nothing simpler
-    layout, finding = min(found, key=lambda pair: _rank(pair[1]))
-    is_near = finding.is_near(min(x.own.error for _, x in found))
+    findings = _findings(mine, start, results, roundings)
+    layout, finding = min(findings, key=lambda pair: _rank(pair[1]))
+    is_near = finding.is_near(min(x.own.error for _, x in findings))
     if not is_near:  # no layout is more likely than the first
-        layout, finding = found[0]
-    told = _diagnosis(scheme, layout, finding, is_near, coarse, note)
-    if told.kind == "unknown" and _is_layer(mine):
-        return told._replace(verdict=f"{told.verdict}. {LAYERS}")
-    return told
+        layout, finding = findings[0]
+    diagnosis = _diagnosis(scheme, layout, finding, is_near, coarse, note)
+    if diagnosis.kind == "unknown" and _is_layer(mine):
+        return diagnosis._replace(verdict=f"{diagnosis.verdict}. {LAYERS}")
+    return diagnosis
+
+
+def _findings(
+    mine: Any, start: Attempt, results: Array, roundings: list[Rounding]
+) -> list[tuple[str, Finding]]:
+    """Search in each view and layout that the results may have, until one is right."""
+    findings = []
+    for attempt in _views(start, results):
+        for layout, array in _laid_out(mine, results, attempt):
+            finding = search(array, attempt, roundings)
+            findings.append((layout, finding))
+            if finding.kind == "same":
+                return findings  # there is nothing simpler
+    return findings
 
 
 def _names(kind: str) -> str:
@@ -347,9 +365,10 @@ def _diagnosis(
 ) -> Diagnosis:
     """Report a finding, with the layout of the heads among the differences."""
     kind, closest = finding.kind, finding.closest if is_near else finding.own
-    names = (*((layout,) if layout else ()), *closest.names)
-    if layout and kind == "same":
-        kind = "convention"
+    names = closest.names
+    if layout:
+        names = (layout, *names)
+        kind = "convention" if kind == "same" else kind
     called = f"relpos.{function_of(scheme)}"
     if called == "relpos.apply_rotary":  # which rotates, and does not attend
         called = f"relpos.attention after {called}"

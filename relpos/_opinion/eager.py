@@ -182,7 +182,8 @@ def convolution(x: Tensor, weight: Tensor, bias: Tensor, grid: tuple[int, int]) 
 
 
 OWN: dict[str, Callable[..., Tensor]] = {
-    **dict.fromkeys(("attention", "shaw_attention"), attention),
+    "attention": attention,
+    "shaw_attention": attention,
     "transformer_xl_attention": attention,
     "relative_global_attention": music,
     "graph_attention": graph,
@@ -191,7 +192,7 @@ OWN: dict[str, Callable[..., Tensor]] = {
     "apply_rotary": rotated,
 }
 #: The definitions, but for these functions.
-EAGER: Any = SimpleNamespace(**{**vars(reference), **OWN})
+EAGER: Any = SimpleNamespace(**(vars(reference) | OWN))
 
 
 def form_of(row: Row) -> Callable[..., Tensor] | None:

@@ -53,7 +53,8 @@ def other_labels(attempt: Attempt) -> Iterator[Attempt]:
     tables = attempt.given(TABLES)
     rows = min((x.shape[axis_of(name)] for name, x in tables.items()), default=1)
     for tokens in (0, 1):
-        if (grid := _grid_of(labels[tokens:, tokens:])) is None:
+        grid = _grid_of(labels[tokens:, tokens:])
+        if grid is None:
             continue
         h, w, sign, first = grid
         at = np.arange(h * w)

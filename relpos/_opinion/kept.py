@@ -31,18 +31,20 @@ class Kept:
         return self._of(tuple(map(id, arguments)), arguments, compute)
 
     def _of(self, key: object, held: object, compute: Callable[[], T]) -> T:
-        if (kept := self._results.get(key)) is not None:
+        kept = self._results.get(key)
+        if kept is not None:
             self._results.move_to_end(key)
-            found: T = kept[0]
-            return found
-        found = compute()
-        size = _bytes_of((found, held))
-        self._results[key] = found, size, held  # by identity: no other has its id
+            result: T = kept[0]
+            return result
+        result = compute()
+        size = _bytes_of((result, held))
+        # While the arguments are held, no other object can have the id of one of them.
+        self._results[key] = result, size, held
         self._bytes += size
         while self._bytes > MOST_BYTES or len(self._results) > MOST:
             _, (_, size, _) = self._results.popitem(last=False)
             self._bytes -= size
-        return found
+        return result
 
 
 def _bytes_of(x: Any) -> int:

@@ -14,15 +14,21 @@ from typing import NamedTuple
 import numpy as np
 
 from relpos._checks import Array
-from relpos._opinion.attempt import Attempt, Change, evaluate, of_heads, variant
+from relpos._opinion.attempt import Attempt, Change
+from relpos._opinion.evaluate import evaluate
 from relpos._opinion.operands import PLURALS
 from relpos._opinion.positions import some
+from relpos._opinion.rules import mean_of_heads, sum_of_heads
 from relpos._opinion.solved import TERMS
 
 #: Sets of operands that are in another order together.
 TOGETHER = (
-    *(("query", "key", "value"), ("key", "value"), ("query", "key")),
-    *(("query",), ("key",), ("value",)),
+    ("query", "key", "value"),
+    ("key", "value"),
+    ("query", "key"),
+    ("query",),
+    ("key",),
+    ("value",),
 )
 NAMES = {0: "B", 1: "H", 2: "L", 3: "D"}
 Axes = tuple[int, ...]
@@ -66,7 +72,8 @@ def _orders() -> list[Order]:
     """List orders by reshaping, simple ones first."""
     every = [HEADS_JOINED, *permutations(range(4))]
     found = [Order(x, y) for y in (HEADS_FIRST, HEADS_JOINED) for x in every if x != y]
-    found.sort(key=lambda order: order.stored not in (HEADS_FIRST, HEADS_JOINED))
+    simple = (HEADS_FIRST, HEADS_JOINED)
+    found.sort(key=lambda order: order.stored not in simple)
     return [*dict.fromkeys(found)]
 
 
@@ -82,39 +89,40 @@ def _plurals(names: tuple[str, ...]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-@variant
 def inputs(
     attempt: Attempt, names: tuple[str, ...], order: Order, back: bool
 ) -> Attempt | None:
     """Read operands in another order; `back`: results are put back in the same way."""
-    given = attempt.given(names)
-    shapes = {x.shape for x in given.values()}
-    if len(given) < len(names):
+    operands = attempt.given(names)
+    if len(operands) < len(names):
         return None
-    if any(len(shape) not in (3, 4) or _repeats(order, shape) for shape in shapes):
-        return None
-    arrays = {name: order.of(x) for name, x in given.items()}
-    if all(np.array_equal(x, given[name]) for name, x in arrays.items()):
+    for operand in operands.values():
+        if operand.ndim not in (3, 4) or _repeats(order, operand.shape):
+            return None
+    arrays = {name: order.of(x) for name, x in operands.items()}
+    if all(np.array_equal(x, operands[name]) for name, x in arrays.items()):
         return None
     detail = (
         f"heads of {_plurals(names)} split without a transpose, by a reshape: axes "
         f"{order}"
     )
-    made = attempt.told(detail, **arrays)
-    inverse = Order(order.read, order.stored)
-    return replace(made, arrangement=inverse.of) if back else made
+    split = attempt.told(detail, **arrays)
+    if not back:
+        return split
+    return replace(split, arrangement=Order(order.read, order.stored).of)
 
 
-@variant
 def untransposed(attempt: Attempt, stored: Axes) -> Attempt | None:
     """Take axes of all operands for others, and put the results back."""
-    given = attempt.given(TOGETHER[0])
-    (shape, *others), order = {x.shape for x in given.values()}, Order(stored)
-    fits = len(given) == 3 and len(shape) == 4 and not attempt.rotary
-    if not fits or others or _repeats(order, shape):
+    operands, order = attempt.given(TOGETHER[0]), Order(stored)
+    shapes = {x.shape for x in operands.values()}
+    if len(operands) < 3 or len(shapes) > 1 or attempt.rotary:
         return None
-    arrays = {name: x.transpose(stored) for name, x in given.items()}
-    if all(np.array_equal(x, given[name]) for name, x in arrays.items()):
+    (shape,) = shapes
+    if len(shape) != 4 or _repeats(order, shape):
+        return None
+    arrays = {name: x.transpose(stored) for name, x in operands.items()}
+    if all(np.array_equal(x, operands[name]) for name, x in arrays.items()):
         return None
     over = {0: "items of the batch", 1: "heads", 2: "positions"}[stored[2]]
     detail = f"the layout {order}, so that attention is over the {over}"
@@ -122,7 +130,6 @@ def untransposed(attempt: Attempt, stored: Axes) -> Attempt | None:
     return replace(attempt.told(detail, **arrays), arrangement=arrangement)
 
 
-@variant
 def outputs(attempt: Attempt, order: Order) -> Attempt | None:
     """Put results in another order, where they have the entries of the right ones."""
     shape = attempt.get("query").shape
@@ -134,25 +141,28 @@ def outputs(attempt: Attempt, order: Order) -> Attempt | None:
 
 def splits() -> list[Change]:
     """List the orders of heads that are split by a view, or not transposed."""
-    viewed = [inputs(TOGETHER[0], _VIEWED, back) for back in (True, False)]
-    return [*viewed, untransposed(HEADS_JOINED)]
+    viewed = partial(inputs, names=TOGETHER[0], order=_VIEWED)
+    return [
+        partial(viewed, back=True),
+        partial(viewed, back=False),
+        partial(untransposed, stored=HEADS_JOINED),
+    ]
 
 
-@variant
 def reduced(attempt: Attempt, rule: str) -> Attempt | None:
     """Give every head the mean or the sum of the results of all heads."""
     if attempt.get("query").shape[-3] == 1:
         return None
-    arrangement = of_heads(getattr(np, rule))
+    arrangements = {"sum": sum_of_heads, "mean": mean_of_heads}
     detail = f"the {rule} of the results of all heads, which are to be joined"
-    return replace(attempt, arrangement=arrangement, detail=detail)
+    return replace(attempt, arrangement=arrangements[rule], detail=detail)
 
 
 def moved_results(attempt: Attempt) -> Iterator[Attempt]:
     count = attempt.lengths[0]
-    orders: dict[str, Callable[..., Array]] = {
-        f"rolled by {step}": partial(np.roll, shift=step) for step in some(count)
-    }
+    orders: dict[str, Callable[..., Array]] = {}
+    for step in some(count):
+        orders[f"rolled by {step}"] = partial(np.roll, shift=step)
     if count > 1:
         orders["in the reverse order"] = np.flip
     for words, order in orders.items():
@@ -160,16 +170,36 @@ def moved_results(attempt: Attempt) -> Iterator[Attempt]:
         yield replace(attempt, arrangement=partial(order, axis=-2), detail=detail)
 
 
+def _head_0(x: Array) -> Array:
+    """Give all heads the entries of head 0."""
+    return np.broadcast_to(x[:, :1], x.shape)
+
+
+def _item_0(x: Array) -> Array:
+    """Give all items of the batch the entries of item 0."""
+    return np.broadcast_to(x[:1], x.shape)
+
+
+def _heads_reversed(x: Array) -> Array:
+    """Reverse the heads."""
+    return x[:, ::-1]
+
+
+def _items_reversed(x: Array) -> Array:
+    """Reverse the items of the batch."""
+    return x[::-1]
+
+
 #: Ways to mix up items (B) and heads (H) of a term (B, H, .., ..), in words.
 MIXED: dict[str, Callable[[Array], Array]] = {
     "reshaped from (H, B) to (B, H)": Order(HEADS_FIRST, (1, 0, 2, 3)).of,
     "transposed to (H, B) and reshaped to (B, H)": Order((1, 0, 2, 3)).of,
-    "of head 0 for all heads": lambda x: np.broadcast_to(x[:, :1], x.shape),
-    "of item 0 for all items of the batch": lambda x: np.broadcast_to(x[:1], x.shape),
-    "of the heads in reverse order": lambda x: x[:, ::-1],
-    "of the items in reverse order": lambda x: x[::-1],
-    "as the mean of all heads": of_heads(np.mean),
-    "as the sum of all heads": of_heads(np.sum),
+    "of head 0 for all heads": _head_0,
+    "of item 0 for all items of the batch": _item_0,
+    "of the heads in reverse order": _heads_reversed,
+    "of the items in reverse order": _items_reversed,
+    "as the mean of all heads": mean_of_heads,
+    "as the sum of all heads": sum_of_heads,
 }
 
 
@@ -183,7 +213,9 @@ def mixed_terms(attempt: Attempt) -> Iterator[Attempt]:
 
 
 def mixed_results(attempt: Attempt) -> Iterator[Attempt]:
-    for words, order in MIXED.items() if attempt.get("query").ndim == 4 else ():
+    if attempt.get("query").ndim != 4:
+        return
+    for words, order in MIXED.items():
         yield replace(attempt, arrangement=order, detail=f"the results {words}")
 
 
@@ -193,32 +225,46 @@ _OF_TERM = ("H", "Lq", "Lk")
 
 def reshaped_terms(attempt: Attempt) -> Iterator[Attempt]:
     names = attempt.given(("rel_bias", "attn_mask"))
-    for name, order in product(names, list(permutations(range(3)))[1:]):
-
-        def reshaped(x: Array, order: Axes = order) -> Array:
-            return x if x.ndim < 3 else taken_for(x, order, (0, 1, 2))
-
+    other_orders = [order for order in permutations(range(3)) if order != (0, 1, 2)]
+    for name, order in product(names, other_orders):
         stored = ", ".join(_OF_TERM[axis] for axis in order)
         detail = f"{TERMS[name]} reshaped from ({stored}) to (H, Lq, Lk): transpose it"
+        reshaped = partial(_reshaped_term, order=order)
         yield replace(attempt, term_order=(name, reshaped), detail=detail)
 
 
+def _reshaped_term(x: Array, order: Axes) -> Array:
+    """Read a term in an order of its axes as if it were in the right one."""
+    if x.ndim < 3:  # it has no heads
+        return x
+    return taken_for(x, order, (0, 1, 2))
+
+
 def merges() -> list[Change]:
-    every = outputs(Order(HEADS_FIRST, HEADS_JOINED))
-    return [every, reduced("sum"), reduced("mean")]
+    """List the orders of heads that are merged by a view, added up or averaged."""
+    return [
+        partial(outputs, order=Order(HEADS_FIRST, HEADS_JOINED)),
+        partial(reduced, rule="sum"),
+        partial(reduced, rule="mean"),
+    ]
 
 
 def other_orders() -> list[Change]:
-    orders, (every, *some_operands) = _orders(), TOGETHER
-    layouts = [x for x in permutations(range(4)) if x[3] == 3 and x != HEADS_FIRST]
-    layouts.remove(HEADS_JOINED)  # is in `splits`, as are the heads that are viewed
-    others = [order for order in orders if order != _VIEWED]
-    return [
-        *map(outputs, orders),
-        *map(untransposed, layouts),
-        *(inputs(every, order, back) for order in others for back in (True, False)),
-        *(inputs(names, order, False) for names in some_operands for order in orders),
-    ]
+    """List the orders of axes that `splits` and `merges` do not have."""
+    orders = _orders()
+    changes: list[Change] = [partial(outputs, order=order) for order in orders]
+    for layout in permutations(range(4)):
+        # Columns stay last. `splits` has the heads that are not transposed.
+        if layout[3] == 3 and layout not in (HEADS_FIRST, HEADS_JOINED):
+            changes.append(partial(untransposed, stored=layout))
+    all_operands, *some_operands = TOGETHER
+    for order in orders:
+        if order != _VIEWED:  # which `splits` has, too
+            of_all = partial(inputs, names=all_operands, order=order)
+            changes += [partial(of_all, back=True), partial(of_all, back=False)]
+    for names, order in product(some_operands, orders):
+        changes.append(partial(inputs, names=names, order=order, back=False))
+    return changes
 
 
 # ---- fused projections ---------------------------------------------------------------
@@ -274,7 +320,6 @@ _HEAD_AXIS = {"rel_bias": -2, "sinks": -1, "pos_bias_u": -2, "pos_bias_v": -2}
 _ITEM_AXIS = {"key_lengths": -1, "key_ranges": -3, "query_offset": -1}
 
 
-@variant
 def mapped(attempt: Attempt, names: tuple[str, ...]) -> Attempt | None:
     """Give each item and head the arguments of another, which the results show.
 
@@ -288,36 +333,40 @@ def mapped(attempt: Attempt, names: tuple[str, ...]) -> Attempt | None:
         return None
     if len(attempt.given(names)) < len(names):
         return None
-    own = np.arange(count)
+    numbers = np.arange(count)
     errors = []
     for step in range(count):
-        rolled = _taken(attempt, names, (own + step) % count, shape)
+        rolled = _taken(attempt, names, (numbers + step) % count, shape)
         if rolled is None:
             return None
         gap = np.abs(evaluate(rolled).result - aim).reshape(count, -1)
         errors.append(np.where(np.isnan(gap), np.inf, gap).max(axis=-1, initial=0.0))
     least = np.min(errors, axis=0)
     best = np.where(errors[0] <= 2.0 * least + 1e-9, 0, np.argmin(errors, axis=0))
-    index = (own + best) % count
+    index = (numbers + best) % count
     if not best.any() or (least > 0.1 * np.abs(aim).max()).any():
         return None
-    found = _taken(attempt, names, index, shape)
-    for plain in (
-        own // heads * heads + index % heads,
-        index // heads * heads + own % heads,
-    ):
-        if found and _same(found, _taken(attempt, names, plain, shape), names):
-            index = plain
-    by_group = attempt.group > 1 and {*names} <= {"key", "value"}
-    words = _words_of_group(index, attempt.group, heads) if by_group else ""
-    detail = f"{MAPPED[names]} {words or _words_of(index.reshape(shape))}"
-    return found and replace(found, detail=detail)
+    mapped_attempt = _taken(attempt, names, index, shape)
+    if mapped_attempt is None:
+        return None
+    # If items, or heads, have equal arguments, words for the others alone suffice.
+    of_heads_alone = numbers // heads * heads + index % heads
+    of_items_alone = index // heads * heads + numbers % heads
+    for simpler in (of_heads_alone, of_items_alone):
+        if _same(mapped_attempt, _taken(attempt, names, simpler, shape), names):
+            index = simpler
+    words = ""
+    if attempt.group > 1 and {*names} <= {"key", "value"}:
+        words = _words_of_group(index, attempt.group, heads)
+    words = words or _words_of(index.reshape(shape))
+    return replace(mapped_attempt, detail=f"{MAPPED[names]} {words}")
 
 
 def _same(one: Attempt, other: Attempt | None, names: tuple[str, ...]) -> bool:
     """Return True if two attempts have equal arguments of these names."""
-    pairs = other and [(one.get(name), other.get(name)) for name in names]
-    return bool(pairs) and all(np.array_equal(x, y) for x, y in pairs or ())
+    if other is None or not names:
+        return False
+    return all(np.array_equal(one.get(name), other.get(name)) for name in names)
 
 
 def _taken(
@@ -325,24 +374,28 @@ def _taken(
 ) -> Attempt | None:
     """Take arguments, or results if none is named, by index of item and head."""
     if not names:
-        return replace(
-            attempt,
-            arrangement=lambda x: x.reshape(-1, *x.shape[-2:])[index].reshape(x.shape),
-        )
+        return replace(attempt, arrangement=partial(_results_of, index=index))
     heads, new = shape[-1], {}
     for name in names:
         array = np.asarray(attempt.get(name))
-        if (axis := {**_HEAD_AXIS, **_ITEM_AXIS}.get(name)) is not None:
-            of_heads = name in _HEAD_AXIS
-            own = index[:heads] % heads if of_heads else index[::heads] // heads
-            if array.ndim < -axis or array.shape[axis] != len(own):
+        if name in _HEAD_AXIS or name in _ITEM_AXIS:
+            if name in _HEAD_AXIS:
+                axis, sources = _HEAD_AXIS[name], index[:heads] % heads
+            else:
+                axis, sources = _ITEM_AXIS[name], index[::heads] // heads
+            if array.ndim < -axis or array.shape[axis] != len(sources):
                 return None
-            new[name] = np.take(array, own, axis=axis)
+            new[name] = np.take(array, sources, axis=axis)
             continue
         rows = array.shape[-1:] if name == "log_decay" else array.shape[-2:]
         wide = np.broadcast_to(array, (*shape, *rows)).reshape(-1, *rows)
         new[name] = wide[index].reshape(*shape, *rows)
     return attempt.with_keywords(**new)
+
+
+def _results_of(x: Array, index: Array) -> Array:
+    """Give each item and head the results of another."""
+    return x.reshape(-1, *x.shape[-2:])[index].reshape(x.shape)
 
 
 def _words_of_group(index: Array, group: int, heads: int) -> str:

@@ -5,32 +5,64 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from typing import Any
 
 import numpy as np
 
 from relpos._checks import Array, quiet
-from relpos._opinion.attempt import Attempt, Change, variant
+from relpos._opinion.attempt import Attempt, Change
 from relpos._opinion.solved import TERMS, other_number
-from relpos._opinion.tables import TABLES, first_of, tables_of
+from relpos._opinion.tables import TABLES, first_of, one_reversed, tables_of
 
 
-@variant
-def scaled(attempt: Attempt, wanted: Callable[[int, int], float]) -> Attempt | None:
+def scaled(attempt: Attempt, scale_of: Callable[[int, int], float]) -> Attempt | None:
     """Make the scale of the number of heads and of their width."""
-    (heads, _, dim), own = attempt.get("query").shape[-3:], attempt.get("scale")
-    scale = wanted(heads, dim) if heads * dim else own
-    return None if math.isclose(scale, own) else attempt.with_keywords(scale=scale)
+    heads, _, dim = attempt.get("query").shape[-3:]
+    if heads * dim == 0:
+        return None
+    scale = scale_of(heads, dim)
+    if math.isclose(scale, attempt.get("scale")):
+        return None
+    return attempt.with_keywords(scale=scale)
 
 
-@variant
-def of_scale(
-    attempt: Attempt, rule: Callable[[float], float], *unless: int
-) -> Attempt | None:
-    """Make another scale of the scale, unless that is one of some numbers."""
-    own = attempt.get("scale")
-    return None if own in unless else attempt.with_keywords(scale=rule(own))
+def no_scale(heads: int, dim: int) -> float:
+    """Return a scale that changes nothing."""
+    return 1.0
+
+
+def scale_of_dim(heads: int, dim: int) -> float:
+    """Return 1 / sqrt(D)."""
+    return 1 / math.sqrt(dim)
+
+
+def scale_by_dim(heads: int, dim: int) -> float:
+    """Return 1 / D."""
+    return 1 / dim
+
+
+def scale_of_three_terms(heads: int, dim: int) -> float:
+    """Return 1 / sqrt(3 D), for content and two position terms."""
+    return 1 / math.sqrt(3 * dim)
+
+
+def scale_of_model(heads: int, dim: int) -> float:
+    """Return 1 / sqrt(d_model), where d_model is the width of all heads."""
+    return 1 / math.sqrt(heads * dim)
+
+
+def scale_squared(attempt: Attempt) -> Attempt | None:
+    """Scale twice."""
+    scale = attempt.get("scale")
+    return None if scale == 1 else attempt.with_keywords(scale=scale**2)
+
+
+def scale_inverted(attempt: Attempt) -> Attempt | None:
+    """Divide by the scale."""
+    scale = attempt.get("scale")
+    return None if scale in (0, 1) else attempt.with_keywords(scale=1 / scale)
 
 
 def other_scales(attempt: Attempt) -> Iterator[Attempt]:
@@ -64,44 +96,47 @@ def other_scales(attempt: Attempt) -> Iterator[Attempt]:
 def has_numbers(attempt: Attempt, *names: str) -> bool:
     """Return True if one of these arguments has numbers; of a mask not 0 alone."""
     floats = {n: x for n, x in attempt.given(names).items() if x.dtype.kind == "f"}
-    if (mask := floats.pop("attn_mask", None)) is not None:
-        return bool(floats) or bool((np.isfinite(mask) & (mask != 0)).any())
-    return bool(floats)
+    mask = floats.pop("attn_mask", None)
+    if floats or mask is None:
+        return bool(floats)
+    return bool((np.isfinite(mask) & (mask != 0)).any())
 
 
-@variant
 def where(
-    attempt: Attempt, holds: Callable[[Attempt], Any], /, **fields: Any
+    attempt: Attempt, *, holds: Callable[[Attempt], bool], **fields: Any
 ) -> Attempt | None:
     """Change fields of an attempt for which a condition holds."""
     return replace(attempt, **fields) if holds(attempt) else None
 
 
-@variant
 def rescaled(attempt: Attempt, names: tuple[str, ...], power: int) -> Attempt | None:
-    fits = has_numbers(attempt, *names) and attempt.get("scale") not in (0, 1)
+    """Multiply some terms by a power of the scale."""
+    if not has_numbers(attempt, *names) or attempt.get("scale") in (0, 1):
+        return None
     powers = {**attempt.powers, **dict.fromkeys(names, power)}
-    return replace(attempt, powers=powers) if fits else None
+    return replace(attempt, powers=powers)
 
 
 def transposed(attempt: Attempt) -> Iterator[Attempt]:
-    if len({*attempt.lengths}) > 1 or attempt.lengths[0] < 2:
-        return
     names = attempt.given(TERMS)
+    if len({*attempt.lengths}) > 1 or attempt.lengths[0] < 2 or not names:
+        return
+    groups: list[tuple[str, ...]] = [("content",), ("content", "pos_bias_u")]
     # "mask_transposed" has the mask, with what it hides
-    single = ((name,) for name in names if name != "attn_mask")
-    every = [("content",), ("content", "pos_bias_u"), *single]
-    for some in (*every, ("rel_key", "pos_bias_v")) if names else ():
-        if {*some} <= {"content", *names}:
-            words = " and ".join(TERMS[name] for name in some)
-            yield replace(attempt, transposed=some, detail=f"{words} transposed")
+    groups += [(name,) for name in names if name != "attn_mask"]
+    groups.append(("rel_key", "pos_bias_v"))
+    for group in groups:
+        if {*group} <= {"content", *names}:
+            words = " and ".join(TERMS[name] for name in group)
+            yield replace(attempt, transposed=group, detail=f"{words} transposed")
 
 
 def memory_unplaced(attempt: Attempt) -> Attempt | None:
     names = ("rel_key", "pos_bias_v", "rel_query", "rel_bias")
     if not attempt.cached or not attempt.given(names):
         return None
-    return attempt.times(np.arange(attempt.lengths[1]) >= attempt.cached, *names)
+    is_new = np.arange(attempt.lengths[1]) >= attempt.cached
+    return attempt.times(is_new, *names)
 
 
 def query_term_transposed(attempt: Attempt) -> Attempt | None:
@@ -109,27 +144,34 @@ def query_term_transposed(attempt: Attempt) -> Attempt | None:
     return replace(attempt, transposed=("rel_query",)) if fits else None
 
 
-@variant
-def negated(attempt: Attempt, *names: str) -> Attempt | None:
-    here = [name for name in names if has_numbers(attempt, name)]
-    return attempt.times(-1.0, *here) if here else None
+def reversed_and_transposed(attempt: Attempt) -> Attempt | None:
+    """Reverse the table of the queries, and transpose their position term."""
+    reversed_table = one_reversed(attempt, "rel_query")
+    if reversed_table is None:
+        return None
+    return query_term_transposed(reversed_table)
 
 
-@variant
+def negated(attempt: Attempt, names: tuple[str, ...]) -> Attempt | None:
+    """Negate those of some terms that have numbers."""
+    present = [name for name in names if has_numbers(attempt, name)]
+    return attempt.times(-1.0, *present) if present else None
+
+
 def without(attempt: Attempt, name: str) -> Iterator[Attempt]:
     """Leave an operand out, with the arguments that belong to it."""
     if name not in attempt.keywords:
         return
-    found, dim = _left_out(attempt, name), attempt.get("query").shape[-1]
-    yield found
+    reduced, dim = _left_out(attempt, name), attempt.get("query").shape[-1]
+    yield reduced
     # DeBERTa counts its terms in the scale, 1 / sqrt(3 D).
     is_deberta = dim and math.isclose(attempt.get("scale"), (3 * dim) ** -0.5)
     other = {"rel_key": "rel_query", "rel_query": "rel_key"}.get(name)
-    if is_deberta and other in found.keywords:
+    if is_deberta and other in reduced.keywords:
         side = "keys" if name == "rel_key" else "queries"
         words = f"the position term of the {side} left out, and a scale of"
         words += " 1 / sqrt(2 D), which does not count it"
-        yield found.told(words, scale=(2 * dim) ** -0.5)
+        yield reduced.told(words, scale=(2 * dim) ** -0.5)
 
 
 def without_positions(attempt: Attempt) -> Attempt | None:
@@ -139,13 +181,14 @@ def without_positions(attempt: Attempt) -> Attempt | None:
 
 
 def _left_out(attempt: Attempt, *names: str) -> Attempt:
-    found = attempt.with_keywords(**dict.fromkeys(names))
-    found = replace(found, left_out=(*attempt.left_out, *names[:1]))
+    """Leave operands out; what remains of the tables stays where it is."""
+    reduced = attempt.with_keywords(**dict.fromkeys(names))
+    reduced = replace(reduced, left_out=(*attempt.left_out, *names[:1]))
     # Next to the vectors, a bias of another length is centred. Alone it would not be.
-    kept = tables_of(found)
-    if any(first_of(found, x) != first_of(attempt, x) for x in kept):
-        return found.with_keywords(min_relative_position=None)
-    return found
+    for name in tables_of(reduced):
+        if first_of(reduced, name) != first_of(attempt, name):
+            return reduced.with_keywords(min_relative_position=None)
+    return reduced
 
 
 def without_mask_numbers(attempt: Attempt) -> Iterator[Attempt]:
@@ -154,10 +197,12 @@ def without_mask_numbers(attempt: Attempt) -> Iterator[Attempt]:
     if attempt.fire or not has_numbers(attempt, "attn_mask"):
         return
     hidden = np.isneginf(mask)
-    made = replace(attempt, left_out=(*attempt.left_out, "attn_mask"))
-    yield made.with_keywords(attn_mask=~hidden if hidden.any() else None)
-    if hidden.any():
-        yield made.told("the mask left out, with its numbers", attn_mask=None)
+    reduced = replace(attempt, left_out=(*attempt.left_out, "attn_mask"))
+    if not hidden.any():
+        yield reduced.with_keywords(attn_mask=None)
+        return
+    yield reduced.with_keywords(attn_mask=~hidden)
+    yield reduced.told("the mask left out, with its numbers", attn_mask=None)
 
 
 def heads_tiled(attempt: Attempt) -> Attempt | None:
@@ -165,9 +210,9 @@ def heads_tiled(attempt: Attempt) -> Attempt | None:
     if group in (1, heads):
         return None
     order = np.arange(heads) % (heads // group) * group
-    given = attempt.given(("key", "value"))
-    new = {name: np.take(x, order, axis=-3) for name, x in given.items()}
-    return attempt.with_keywords(**new)
+    operands = attempt.given(("key", "value"))
+    reordered = {name: np.take(x, order, axis=-3) for name, x in operands.items()}
+    return attempt.with_keywords(**reordered)
 
 
 def u_v_added(attempt: Attempt) -> Iterator[Attempt]:
@@ -197,66 +242,84 @@ def _words_of(roles: tuple[str, ...]) -> str:
     return " and ".join(f"the {x} for the {own}" for own, x in used.items())
 
 
-@variant
 def in_roles(attempt: Attempt, roles: tuple[str, ...]) -> Attempt | None:
     """Use operands for others; of several lengths not all fit."""
     if not {*roles} <= attempt.keywords.keys():
         return None
-    new = {name: attempt.get(x) for name, x in zip(OPERANDS, roles, strict=True)}
-    if new["query"].shape != attempt.get("query").shape:
+    operands = {name: attempt.get(x) for name, x in zip(OPERANDS, roles, strict=True)}
+    if operands["query"].shape != attempt.get("query").shape:
         return None
-    return attempt.told(_words_of(roles), **new)
+    return attempt.told(_words_of(roles), **operands)
 
 
 def all_roles(contrived: bool) -> list[Change]:
     """List uses of operands for others: exchanges of two and of one, or the rest."""
-    found = []
+    exchanges, copies = [], []
     for roles in product(OPERANDS, repeat=3):
         different = sum(a != b for a, b in zip(roles, OPERANDS, strict=True))
-        is_simple = different == 1 or (different == 2 and len({*roles}) == 3)
-        if different and is_simple != contrived:
-            found.append(roles)
-    return [in_roles(x) for x in sorted(found, key=lambda roles: len({*roles}) < 3)]
+        is_exchange = len({*roles}) == 3
+        is_simple = different == 1 or (different == 2 and is_exchange)
+        if not different or is_simple == contrived:
+            continue
+        if is_exchange:
+            exchanges.append(roles)
+        else:
+            copies.append(roles)
+    return [partial(in_roles, roles=roles) for roles in (*exchanges, *copies)]
 
 
 def crossed(attempt: Attempt) -> Iterator[Attempt]:
     """Multiply values by transposed weights, of a softmax over keys or queries."""
     detail = "the weights transposed: of each key over the queries"
     if len({*attempt.lengths}) == 1 and attempt.lengths[0] > 1:
-        made = replace(attempt, crossed=True, detail=detail)
-        yield replace(made, axes=(-1,))
+        over_keys = replace(attempt, crossed=True, detail=detail, axes=(-1,))
+        yield over_keys
         detail += ", after a softmax over the queries"
-        yield replace(made, axes=(-2,), detail=detail)
+        yield replace(over_keys, axes=(-2,), detail=detail)
+
+
+def _over_length(x: Array) -> Array:
+    """Divide vectors by their Euclidean length."""
+    return np.asarray(x / np.linalg.norm(x, axis=-1, keepdims=True))
+
+
+def _rms_norm(x: Array) -> Array:
+    """Divide vectors by their root mean square."""
+    return np.asarray(x / np.sqrt((x**2).mean(axis=-1, keepdims=True)))
+
+
+def _layer_norm(x: Array) -> Array:
+    """Subtract the mean of vectors, and divide by their deviation."""
+    centred = x - x.mean(axis=-1, keepdims=True)
+    return np.asarray(centred / x.std(axis=-1, keepdims=True))
 
 
 #: Normalisations of queries and keys, in words.
 NORMS: dict[str, Callable[[Array], Array]] = {
-    "divided by their length": lambda x: x / np.linalg.norm(x, axis=-1, keepdims=True),
-    "divided by their root mean square (RMSNorm)": lambda x: (
-        x / np.sqrt((x**2).mean(axis=-1, keepdims=True))
-    ),
-    "less their mean, over their deviation (LayerNorm)": lambda x: (
-        (x - x.mean(axis=-1, keepdims=True)) / x.std(axis=-1, keepdims=True)
-    ),
+    "divided by their length": _over_length,
+    "divided by their root mean square (RMSNorm)": _rms_norm,
+    "less their mean, over their deviation (LayerNorm)": _layer_norm,
 }
 
 
 @quiet
 def normalised(attempt: Attempt) -> list[Attempt]:
-    found, sides = [], (("query", "key"), ("query",), ("key",))
+    """Normalise queries and keys, or one of the two."""
+    attempts, sides = [], (("query", "key"), ("query",), ("key",))
     for names, (words, norm) in product(sides, NORMS.items()):
         detail = f"the {' and '.join(PLURALS[name] for name in names)} {words}"
-        new = {name: norm(attempt.get(name)) for name in names}
-        found.append(attempt.told(detail, **new))
-    return found
+        vectors = {name: norm(attempt.get(name)) for name in names}
+        attempts.append(attempt.told(detail, **vectors))
+    return attempts
 
 
-@variant
 def with_residual(attempt: Attempt, name: str) -> Attempt | None:
-    wanted = attempt.get("query").shape[-2], attempt.get("value").shape[-1]
+    """Add an operand to the results, if it has their shape."""
+    of_results = attempt.get("query").shape[-2], attempt.get("value").shape[-1]
+    if attempt.get(name).shape[-2:] != of_results:
+        return None
     detail = f"the {PLURALS[name]} added to the results, as a residual connection"
-    fits = attempt.get(name).shape[-2:] == wanted
-    return replace(attempt, residual=name, detail=detail) if fits else None
+    return replace(attempt, residual=name, detail=detail)
 
 
 # ---- the decay -----------------------------------------------------------------------
@@ -264,7 +327,8 @@ def with_residual(attempt: Attempt, name: str) -> Attempt | None:
 
 def other_decays(attempt: Attempt) -> Iterator[Attempt]:
     """Sum other numbers, or those of other keys."""
-    if (decay := attempt.get("log_decay")) is None:
+    decay = attempt.get("log_decay")
+    if decay is None:
         return
     rules = {
         "with the other sign": -decay,
@@ -287,17 +351,32 @@ def other_decays(attempt: Attempt) -> Iterator[Attempt]:
 # ---- relative values -----------------------------------------------------------------
 
 
+def _sum_without_weights(weights: Array, values: Array) -> Array:
+    """Sum values over all keys."""
+    return np.asarray(values.sum(axis=-2))
+
+
+def _mean_without_weights(weights: Array, values: Array) -> Array:
+    """Return the mean of values over all keys."""
+    return np.asarray(values.mean(axis=-2))
+
+
+def _sum_over_queries(weights: Array, values: Array) -> Array:
+    """Sum weighted values over queries; there must be as many of these as keys."""
+    return np.asarray(np.einsum("...ij,...ijd->...jd", weights, values))
+
+
 #: Rules by which relative values (..., Lq, Lk, Dv) are summed, in words: of the weights
-#: and these values. The last one needs as many queries as keys.
+#: and these values.
 SUMS: dict[str, Callable[[Array, Array], Array]] = {
-    "without weights, as their sum over all keys": lambda p, x: x.sum(axis=-2),
-    "without weights, as their mean over all keys": lambda p, x: x.mean(axis=-2),
-    "summed over queries: the weights are transposed": (
-        lambda p, x: np.einsum("...ij,...ijd->...jd", p, x)
-    ),
+    "without weights, as their sum over all keys": _sum_without_weights,
+    "without weights, as their mean over all keys": _mean_without_weights,
+    "summed over queries: the weights are transposed": _sum_over_queries,
 }
 
 
 def other_sums(attempt: Attempt) -> Iterator[Attempt]:
-    for words, rule in SUMS.items() if attempt.given(("rel_value",)) else ():
+    if "rel_value" not in attempt.keywords:
+        return
+    for words, rule in SUMS.items():
         yield replace(attempt, of_values=rule, detail=f"the relative values {words}")

@@ -16,7 +16,10 @@ from relpos._opinion.attempt import HIDDEN
 PADDING = "differs only in rows that are padding"
 #: Arguments that hide keys of an item, and those that hide pairs.
 _OF_KEYS = (
-    *("key_lengths", "key_padding_mask", "src_key_padding_mask", "attention_mask"),
+    "key_lengths",
+    "key_padding_mask",
+    "src_key_padding_mask",
+    "attention_mask",
 )
 _OF_PAIRS = ("attn_mask",)
 
@@ -63,23 +66,28 @@ def padding_of(
         return None
     first = arrays.pop(name)
     rows = _rows(first)
+    # Masks have the items of the batch first, and so have `rows` here.
     order = [1, 0] if len(rows) == 2 and not batch_first else [*range(len(rows))]
     rows = tuple(rows[at] for at in order)
     keys = next((x for x in arrays.values() if _could_be_keys(x, first)), first)
-    count = ([_rows(keys)[at] for at in order] or [0])[-1]
-    found = np.zeros((2, *rows), bool)  # sure, and only where there are no numbers
+    shape_of_keys = _rows(keys)
+    count = shape_of_keys[order[-1]] if order else 0
+    sure, empty = np.zeros(rows, bool), np.zeros(rows, bool)
     for name, mask in masks.items():
         if name in _OF_PAIRS:
-            found[1] |= _fitted(_blind(mask, true_hides, len(rows)), rows)
+            empty |= _fitted(_blind(mask, true_hides, len(rows)), rows)
             continue
         hidden = _for_heads(_hidden_keys(name, mask, count), len(rows))
-        found[1] |= _fitted(np.logical_and.reduce(hidden, axis=-1, keepdims=True), rows)
-        own = 0 if keys is first or np.array_equal(keys, first) else 1
-        found[own] |= _fitted(hidden, rows) if rows[-1:] == (count,) else False
-    if not found.any():
+        empty |= _fitted(np.logical_and.reduce(hidden, axis=-1, keepdims=True), rows)
+        if rows[-1:] != (count,):
+            continue
+        if keys is first or np.array_equal(keys, first):
+            sure |= _fitted(hidden, rows)
+        else:
+            empty |= _fitted(hidden, rows)
+    if not (sure.any() or empty.any()):
         return None
-    sure, empty = (x.transpose(order) for x in found)
-    return Padding(sure, empty, (*masks,))
+    return Padding(sure.transpose(order), empty.transpose(order), tuple(masks))
 
 
 def _arrays(inputs: Mapping[str, Any]) -> dict[str, Array]:

@@ -10,37 +10,67 @@ from itertools import product
 import numpy as np
 
 from relpos._checks import Array
-from relpos._opinion.attempt import Attempt, Change, variant
+from relpos._opinion.attempt import Attempt
+from relpos._opinion.difference import Difference
 
 #: The most keys of which each is tried as the first of another sequence.
 EACH = 64
 
+#: A function of positions (..., L).
+Rule = Callable[[Array], Array]
+
+
+def _from_0(positions: Array) -> Array:
+    """Begin at 0."""
+    return np.asarray(positions - positions[..., :1])
+
+
+def _from_1(positions: Array) -> Array:
+    """Begin at 1."""
+    return np.asarray(positions - positions[..., :1] + 1)
+
+
+def _doubled(positions: Array) -> Array:
+    """Double the positions, as by a second rotation."""
+    return 2 * positions
+
+
+def _one_later(positions: Array) -> Array:
+    """Add 1."""
+    return positions + 1
+
+
+def _one_earlier(positions: Array) -> Array:
+    """Subtract 1."""
+    return positions - 1
+
+
+def _at_first(positions: Array) -> Array:
+    """Use the first position for all."""
+    return np.broadcast_to(positions[..., :1], positions.shape)
+
+
+def _at_last(positions: Array) -> Array:
+    """Use the last position for all."""
+    return np.broadcast_to(positions[..., -1:], positions.shape)
+
+
+def _backwards(positions: Array) -> Array:
+    """Reverse the positions."""
+    return positions[..., ::-1]
+
+
 #: Rules of positions, in words to follow "rotated".
-RULES: dict[str, tuple[str, Callable[[Array], Array]]] = {
+RULES: dict[str, tuple[str, Rule]] = {
     "at_0": ("at position 0, not at their own positions", np.zeros_like),
-    "from_0": (
-        "at positions that begin at 0: add the offset",
-        lambda t: t - t[..., :1],
-    ),
-    "doubled": (
-        "twice, at doubled positions: rotate them once, not again",
-        lambda t: 2 * t,
-    ),
-    "one_later": ("one position later than the others", lambda t: t + 1),
-    "one_earlier": ("one position earlier than the others", lambda t: t - 1),
-    "from_1": (
-        "at positions that begin at 1: add the offset, less 1",
-        lambda t: t - t[..., :1] + 1,
-    ),
-    "at_first": (
-        "at one position, that of the first",
-        lambda t: np.broadcast_to(t[..., :1], t.shape),
-    ),
-    "at_last": (
-        "at one position, that of the last",
-        lambda t: np.broadcast_to(t[..., -1:], t.shape),
-    ),
-    "backwards": ("at positions in the reverse order", lambda t: t[..., ::-1]),
+    "from_0": ("at positions that begin at 0: add the offset", _from_0),
+    "doubled": ("twice, at doubled positions: rotate them once, not again", _doubled),
+    "one_later": ("one position later than the others", _one_later),
+    "one_earlier": ("one position earlier than the others", _one_earlier),
+    "from_1": ("at positions that begin at 1: add the offset, less 1", _from_1),
+    "at_first": ("at one position, that of the first", _at_first),
+    "at_last": ("at one position, that of the last", _at_last),
+    "backwards": ("at positions in the reverse order", _backwards),
 }
 #: Queries or keys that a rule may hold for, in words: queries, cached and new keys.
 WHOSE = {
@@ -55,27 +85,26 @@ WHOSE = {
 
 def moved(attempt: Attempt, query: Array, key: Array) -> Attempt | None:
     """Use other positions, where they change any distance."""
-    if (rotary := attempt.rotary) is None or rotary.of_angles:
+    rotary = attempt.rotary
+    if rotary is None or rotary.of_angles:
         return None
-    own = rotary.key_positions[..., None, :] - rotary.query_positions[..., :, None]
-    new = key[..., None, :] - query[..., :, None]
-    if own.shape == new.shape and (own == new).all():
+    right = rotary.key_positions[..., None, :] - rotary.query_positions[..., :, None]
+    changed = key[..., None, :] - query[..., :, None]
+    if right.shape == changed.shape and (right == changed).all():
         return None
     return replace(
         attempt, rotary=rotary._replace(query_positions=query, key_positions=key)
     )
 
 
-Rule = Callable[[Array], Array]
-
-
-@variant
 def placed(
     attempt: Attempt, of_query: Rule, of_cached: Rule, of_new: Rule
 ) -> Attempt | None:
     """Move the queries, the cached keys and the new keys, by a rule for each."""
     split, rotary = attempt.cached, attempt.rotary
-    if rotary is None or rotary.of_angles or (of_cached is not of_new and not split):
+    if rotary is None or rotary.of_angles:
+        return None
+    if of_cached is not of_new and not split:  # which differ nowhere
         return None
     key = rotary.key_positions
     if of_cached is of_new:
@@ -86,29 +115,31 @@ def placed(
     return moved(attempt, of_query(rotary.query_positions), key)
 
 
-def by_rule(whose: str, rule: Rule) -> Change:
-    """Make a change of the positions of some by a rule."""
-    return placed(*(rule if own else np.asarray for own in WHOSE[whose][1]))
+def by_rule(attempt: Attempt, whose: str, rule: Rule) -> Attempt | None:
+    """Change the positions of some by a rule; the others keep theirs."""
+    _, changed = WHOSE[whose]
+    of_query, of_cached, of_new = (rule if moves else np.asarray for moves in changed)
+    return placed(attempt, of_query, of_cached, of_new)
 
 
 #: Words, or "" for those of the row, and positions of queries and keys.
 Both = tuple[str, Array, Array]
 
 
-@variant
 def changes(
     attempt: Attempt, rule: Callable[[Array, Array], Iterator[Both]]
-) -> Iterator[Attempt | None]:
+) -> Iterator[Attempt]:
     """Use the positions of queries and keys that a rule yields."""
     rotary = attempt.rotary
     if rotary is not None and not rotary.of_angles:
         for words, query, key in rule(rotary.query_positions, rotary.key_positions):
-            found = moved(attempt, query, key)
-            yield found and replace(found, detail=words)
+            changed = moved(attempt, query, key)
+            if changed is not None:
+                yield replace(changed, detail=words)
 
 
-@changes
-def keys_from_query_0(query: Array, key: Array) -> Iterator[Both]:
+def from_query_0(query: Array, key: Array) -> Iterator[Both]:
+    """Count the keys from the position of the first query on."""
     yield "", query, query[..., :1] + np.arange(key.shape[-1])
 
 
@@ -130,6 +161,7 @@ def restarted(query: Array, key: Array) -> Iterator[Both]:
 
 
 def joined(query: Array, key: Array) -> Iterator[Both]:
+    """Count the cached keys from 0 again at some key."""
     for first in some(key.shape[-1]):
         again = key - np.where(key >= key[..., :1] + first, first, 0)
         yield "", query, np.where(key < query[..., :1], again, key)
@@ -146,8 +178,9 @@ _ENDS: dict[str, tuple[Callable[[Array, int], Array], int]] = {
 def ended(query: Array, key: Array) -> Iterator[Both]:
     for length in some(int(max(query.max(initial=0), key.max(initial=0))) + 1):
         for words, (rule, less) in _ENDS.items():
-            detail = f"positions {words.format(length - less)}"
-            of_query, of_key = (rule(x, length - less) for x in (query, key))
+            end = length - less
+            detail = f"positions {words.format(end)}"
+            of_query, of_key = rule(query, end), rule(key, end)
             yield f"{detail}, of the keys alone", query, of_key
             yield detail, of_query, of_key
 
@@ -177,78 +210,112 @@ def padding_counted(query: Array, key: Array) -> Iterator[Both]:
     yield detail, new, np.concatenate([key[..., :old], new], axis=-1)
 
 
-@variant
-def moved_by(attempt: Attempt, whose: str) -> Iterator[Attempt | None]:
+def moved_by(attempt: Attempt, whose: str) -> Iterator[Attempt]:
     """Add each number to the positions of some."""
-    steps = some(attempt.lengths[1] + 2) if attempt.rotary else ()
-    for step, sign in product(steps, (1, -1)):
-        found = by_rule(whose, partial(np.add, sign * step))(attempt)
+    if attempt.rotary is None:
+        return
+    for step, sign in product(some(attempt.lengths[1] + 2), (1, -1)):
+        changed = by_rule(attempt, whose, partial(np.add, sign * step))
         side = "later" if sign > 0 else "earlier"
         words = f"{WHOSE[whose][0]} rotated {step} positions {side} than the others"
-        yield found and replace(found, detail=f"{words}, as by another offset")
+        if changed is not None:
+            yield replace(changed, detail=f"{words}, as by another offset")
 
 
 def of_heads(attempt: Attempt) -> Attempt | None:
+    """Rotate by the number of the head."""
     head = np.arange(attempt.get("query").shape[-3])[:, None]
-    lq, lk = attempt.lengths
-    of_key = head // attempt.group
-    return moved(attempt, *(np.repeat(x, n, 1) for x, n in ((head, lq), (of_key, lk))))
+    queries, keys = attempt.lengths
+    of_query = np.repeat(head, queries, axis=1)
+    of_key = np.repeat(head // attempt.group, keys, axis=1)
+    return moved(attempt, of_query, of_key)
 
 
 def mixed(attempt: Attempt) -> Iterator[Attempt | None]:
     """Try rules for the queries, the cached keys and the new keys, one for each."""
-    names = (
-        ("at_0", "from_0", "one_later", "one_earlier", "doubled"),
-        ("from_1", "one_earlier", "doubled"),
-        ("at_0", "from_0", "from_1", "one_earlier", "doubled"),
-    )
-    whole: Rule = np.asarray
-    rules = [[whole, *(RULES[name][1] for name in row)] for row in names]
-    for own in product(*rules) if attempt.cached else ():
-        yield placed(*own)(attempt)
+    if not attempt.cached:
+        return
+    right: Rule = np.asarray
+    of_query = [right, np.zeros_like, _from_0, _one_later, _one_earlier, _doubled]
+    of_cached = [right, _from_1, _one_earlier, _doubled]
+    of_new = [right, np.zeros_like, _from_0, _from_1, _one_earlier, _doubled]
+    for query_rule, cached_rule, new_rule in product(of_query, of_cached, of_new):
+        yield placed(attempt, query_rule, cached_rule, new_rule)
 
 
-#: Differences in words, and the changes that make them.
-ROWS = {
-    **{
-        f"rotary_{whose}_{name}": (f"{who} rotated {how}", by_rule(whose, rule))
+#: Rows of the table of differences.
+ROWS: tuple[Difference, ...] = (
+    *[
+        Difference(
+            name=f"rotary_{whose}_{name}",
+            words=f"{who} rotated {how}",
+            forms=[partial(by_rule, whose=whose, rule=rule)],
+            tried="alone",
+        )
         for whose, (who, _) in WHOSE.items()
         for name, (how, rule) in RULES.items()
-    },
-    "rotary_keys_restarted": (
-        "the positions of the keys counted from 0 again at some key, as of a second "
-        "cache or chunk: add the number of keys before it",
-        changes(restarted),
+    ],
+    Difference(
+        name="rotary_keys_restarted",
+        words=(
+            "the positions of the keys counted from 0 again at some key, as of a "
+            "second cache or chunk: add the number of keys before it"
+        ),
+        forms=[partial(changes, rule=restarted)],
+        tried="alone",
     ),
-    "rotary_positions_end": (
-        "positions that begin again, or stay the same, from some length on",
-        changes(ended),
+    Difference(
+        name="rotary_positions_end",
+        words="positions that begin again, or stay the same, from some length on",
+        forms=[partial(changes, rule=ended)],
+        tried="alone",
     ),
-    "rotary_positions_scaled": (
-        "positions of queries, keys or both multiplied by a factor, as by "
-        "interpolation, degrees or turns, or divided by the length",
-        changes(stretched),
+    Difference(
+        name="rotary_positions_scaled",
+        words=(
+            "positions of queries, keys or both multiplied by a factor, as by "
+            "interpolation, degrees or turns, or divided by the length"
+        ),
+        forms=[partial(changes, rule=stretched)],
+        tried="alone",
     ),
-    **{
-        f"rotary_{whose}_moved": (
-            f"{WHOSE[whose][0]} rotated some positions later or earlier than the "
-            "others, as by another offset",
-            moved_by(whose),
+    *[
+        Difference(
+            name=f"rotary_{whose}_moved",
+            words=(
+                f"{WHOSE[whose][0]} rotated some positions later or earlier than the "
+                "others, as by another offset"
+            ),
+            forms=[partial(moved_by, whose=whose)],
+            tried="alone",
         )
         for whose in ("queries", "new", "new_keys")
-    },
-    "rotary_padding_counted": (
-        "new queries, or new queries and keys, rotated by their index, which counts "
-        "the padding before them: continue the positions of the cached keys",
-        changes(padding_counted),
+    ],
+    Difference(
+        name="rotary_padding_counted",
+        words=(
+            "new queries, or new queries and keys, rotated by their index, which "
+            "counts the padding before them: continue the positions of the cached keys"
+        ),
+        forms=[partial(changes, rule=padding_counted)],
+        tried="alone",
     ),
-    "rotary_of_heads": (
-        "queries and keys rotated by the number of their head, along the axis of heads",
-        of_heads,
+    Difference(
+        name="rotary_of_heads",
+        words=(
+            "queries and keys rotated by the number of their head, along the axis of "
+            "heads"
+        ),
+        forms=[of_heads],
+        tried="alone",
     ),
-    "rotary_positions_mixed": (
-        "queries, cached keys and new keys rotated by positions of different rules: "
-        "count all of them from the first key",
-        mixed,
+    Difference(
+        name="rotary_positions_mixed",
+        words=(
+            "queries, cached keys and new keys rotated by positions of different "
+            "rules: count all of them from the first key"
+        ),
+        forms=[mixed],
+        tried="alone",
     ),
-}
+)

@@ -14,36 +14,50 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from relpos._checks import Array, quiet
-from relpos._opinion.attempt import HIDDEN, Attempt, Changes, Rotary, evaluate, variant
+from relpos._opinion.attempt import HIDDEN, Attempt, Changes, Rotary
+from relpos._opinion.evaluate import evaluate
 from relpos._opinion.rounding import stored
 from relpos._opinion.solved import one_number
 
 # ---- options of `apply_rotary` -------------------------------------------------------
 
 
-@variant
 def with_option(attempt: Attempt, name: str) -> Attempt | None:
     """Use the other value of an option of `apply_rotary` that is true or not."""
-    if (rotary := attempt.rotary) is None:
+    rotary = attempt.rotary
+    if rotary is None:
         return None
     options = {**rotary.options, name: not rotary.options.get(name, False)}
     return replace(attempt, rotary=rotary._replace(options=options))
 
 
-@variant
-def rotating(attempt: Attempt, *names: str) -> Attempt | None:
+def rotating(attempt: Attempt, names: tuple[str, ...]) -> Attempt | None:
+    """Rotate these operands and no others."""
     if attempt.rotary is None or not {*names} <= attempt.keywords.keys():
         return None
-    left_out = attempt.left_out if names else (*attempt.left_out, "rotary")
+    left_out = attempt.left_out
+    if not names:
+        left_out = (*left_out, "rotary")
     rotary = attempt.rotary._replace(rotated=names)
     return replace(attempt, rotary=rotary, left_out=left_out)
 
 
 # ---- rotations that `apply_rotary` does not have -------------------------------------
 
+
+def _bfloat16(x: Array) -> Array:
+    """Round numbers to bfloat16."""
+    return stored(x, 2.0**-8)
+
+
+def _float16(x: Array) -> Array:
+    """Round numbers to float16."""
+    return x.astype(np.float16).astype(np.float64)
+
+
 in_16_bits: dict[str, Callable[[Array], Array]] = {
-    "bfloat16": lambda x: stored(x, 2.0**-8),
-    "float16": lambda x: x.astype(np.float16).astype(np.float64),
+    "bfloat16": _bfloat16,
+    "float16": _float16,
 }
 #: Numbers of a rotation in the order in which they are computed, in words.
 STAGES = {
@@ -52,6 +66,16 @@ STAGES = {
     "angle": "angles",
     "cosine": "cosines and sines",
 }
+
+
+def _as_computed(cos: Array, sin: Array) -> tuple[Array, Array]:
+    """Return cosines and sines where they belong."""
+    return cos, sin
+
+
+def _exchanged(cos: Array, sin: Array) -> tuple[Array, Array]:
+    """Return sines for cosines, and cosines for sines."""
+    return sin, cos
 
 
 class Plan(NamedTuple):
@@ -64,7 +88,7 @@ class Plan(NamedTuple):
     overwritten: bool = False  # a, before b is computed of it
     dtype: str = "bfloat16"
     rounded: tuple[str, ...] = ()  # the stages that are stored in this dtype
-    taken: Callable[[Array, Array], tuple[Array, Array]] = lambda cos, sin: (cos, sin)
+    read: Callable[[Array, Array], tuple[Array, Array]] = _as_computed  # cos, sin
     of_angles: bool = False  # which are given; the frequencies are factors of them
     words: str = ""  # for the change, in place of those of its row
 
@@ -80,7 +104,7 @@ def rotate(x: Array, positions: Array, plan: Plan) -> Array:
     at = kept("position", np.asarray(positions, np.float64))
     at = at[..., None, :] if plan.of_angles else at[..., None, None]
     angles = kept("angle", at * kept("frequency", inv_freq))
-    cos, sin = plan.taken(*(kept("cosine", f(angles)) for f in (np.cos, np.sin)))
+    cos, sin = plan.read(kept("cosine", np.cos(angles)), kept("cosine", np.sin(angles)))
     (first, second), out = plan.columns, x.copy()
     a, b = x[..., first], x[..., second]
     a = plan.magnitude * (a * cos[..., 0, :] + plan.signs[0] * b * sin[..., 0, :])
@@ -164,7 +188,14 @@ Rule = Callable[[Plan, Sizes], Iterable[Plan]]
 
 def of_plan(rule: Callable[[Attempt, Plan, Sizes], Iterable[Attempt]]) -> Changes:
     """Make changes of attempts that rotate, from a rule of their plan and sizes."""
-    return lambda x: rule(x, *_plan(x, x.rotary)) if x.rotary else ()
+
+    def changes(attempt: Attempt) -> Iterable[Attempt]:
+        if attempt.rotary is None:
+            return ()
+        plan, sizes = _plan(attempt, attempt.rotary)
+        return rule(attempt, plan, sizes)
+
+    return changes
 
 
 def by_plan(rule: Rule, one_side: bool = False) -> Changes:
@@ -175,15 +206,16 @@ def by_plan(rule: Rule, one_side: bool = False) -> Changes:
         for plan in rule(right, sizes):
             if not _fits(plan) or _same(plan, right):
                 continue
-            sides = {", of queries and keys": (plan, plan)}
-            if one_side:
-                sides = {
-                    ", of the queries alone": (plan, right),
-                    ", of the keys alone": (right, plan),
-                }
-            for words, both in sides.items():
-                detail = f"{plan.words}{words if one_side else ''}"
-                yield replace(turned(attempt, *both), detail=plan.words and detail)
+            if not one_side:
+                yield replace(turned(attempt, plan), detail=plan.words)
+                continue
+            for words, of_query, of_key in (
+                ("of the queries alone", plan, right),
+                ("of the keys alone", right, plan),
+            ):
+                # Without words of the plan, those of the row are used.
+                detail = f"{plan.words}, {words}" if plan.words else ""
+                yield replace(turned(attempt, of_query, of_key), detail=detail)
 
     return changes
 
@@ -193,7 +225,8 @@ def on_cached(rule: Rule) -> Changes:
 
     @of_plan
     def changes(attempt: Attempt, right: Plan, sizes: Sizes) -> Iterator[Attempt]:
-        if not (split := attempt.cached):
+        split = attempt.cached
+        if not split:
             return
         new = turned(attempt, right)
         for plan in filter(_fits, rule(right, sizes)):
@@ -208,103 +241,121 @@ def on_cached(rule: Rule) -> Changes:
 
 @of_plan
 def any_base(attempt: Attempt, plan: Plan, sizes: Sizes) -> Iterator[Attempt]:
-    def made(base: float) -> Attempt:
+    """Find the base that explains the results."""
+    if sizes.width <= 2 or plan.of_angles:
+        return
+
+    def with_base(base: float) -> Attempt:
         return turned(attempt, plan._replace(inv_freq=sizes._replace(base=base).usual))
 
-    if sizes.width > 2 and not plan.of_angles:
-        own = f"{sizes.base:.6g}" if sizes.free else "those that are given"
-        around = np.linspace(np.log(50.0), np.log(2e8), 62)
-        words = f"frequencies of the base {{:.6g}}, not {own}"
-        yield from one_number(attempt, made, around, words)
+    right = f"{sizes.base:.6g}" if sizes.free else "those that are given"
+    around = np.linspace(np.log(50.0), np.log(2e8), 62)
+    words = f"frequencies of the base {{:.6g}}, not {right}"
+    yield from one_number(attempt, with_base, around, words)
 
 
 @of_plan
 def any_factor(attempt: Attempt, plan: Plan, sizes: Sizes) -> Iterator[Attempt]:
-    def made(factor: float) -> Attempt:
+    """Find the factor of all frequencies that explains the results."""
+
+    def with_factor(factor: float) -> Attempt:
         return turned(attempt, plan._replace(inv_freq=factor * plan.inv_freq))
 
     around = np.linspace(-4.0, 4.0, 81)
     what = "angles" if plan.of_angles else "frequencies"
-    yield from one_number(attempt, made, around, f"{what} times {{:.6g}}", 1.0)
+    yield from one_number(attempt, with_factor, around, f"{what} times {{:.6g}}", 1.0)
 
 
 @of_plan
 def any_magnitude(attempt: Attempt, plan: Plan, sizes: Sizes) -> Iterator[Attempt]:
-    def made(magnitude: float) -> Attempt:
+    """Find the magnitude that explains the results, where there is one."""
+
+    def with_magnitude(magnitude: float) -> Attempt:
         return turned(attempt, plan._replace(magnitude=magnitude))
 
-    own = plan.magnitude
-    if not np.ndim(own) and own > 0 and own != 1:
-        around = np.log(own) + np.linspace(-1.0, 1.0, 9)
-        words = f"a magnitude of {{:.6g}}, not {own:.6g}"
-        yield from one_number(attempt, made, around, words)
+    right = plan.magnitude
+    if not np.ndim(right) and right > 0 and right != 1:
+        around = np.log(right) + np.linspace(-1.0, 1.0, 9)
+        words = f"a magnitude of {{:.6g}}, not {right:.6g}"
+        yield from one_number(attempt, with_magnitude, around, words)
 
 
 @of_plan
 @quiet
 def any_frequencies(attempt: Attempt, plan: Plan, sizes: Sizes) -> Iterator[Attempt]:
     """Find the frequencies that explain the results, by the Gauss-Newton method."""
-    own, aim = np.array(plan.inv_freq), attempt.aim
-    if own.ndim > 1 or not own.size or aim is None or plan.of_angles:
+    right, aim = np.array(plan.inv_freq), attempt.aim
+    if right.ndim > 1 or not right.size or aim is None or plan.of_angles:
         return
     shown = np.isfinite(aim) & (aim > HIDDEN)
     if not shown.any():
         return
 
-    def made(frequencies: Array) -> Attempt:
+    def with_frequencies(frequencies: Array) -> Attempt:
         return turned(attempt, plan._replace(inv_freq=frequencies))
 
     def gap(frequencies: Array) -> Array:
-        gaps = (aim - evaluate(made(frequencies)).result)[shown]
+        gaps = (aim - evaluate(with_frequencies(frequencies)).result)[shown]
         return np.asarray(np.nan_to_num(gaps))
 
-    now, error, size = own, gap(own), float(np.abs(aim[shown]).max(initial=0.0))
+    best, error = right, gap(right)
     for _ in range(8):
-        steps = 1e-6 * (np.abs(now) + 1e-3)
+        steps = 1e-6 * (np.abs(best) + 1e-3)
+        # The slope of all gaps by each frequency, from differences.
         slopes = [
-            (gap(now + d) - error) / s
-            for d, s in zip(np.diag(steps), steps, strict=True)
+            (gap(best + moved) - error) / step
+            for moved, step in zip(np.diag(steps), steps, strict=True)
         ]
-        after = now - np.linalg.lstsq(np.stack(slopes, -1), error, rcond=None)[0]
-        further = gap(after)
-        if not (further**2).sum() < (error**2).sum():
+        after = best - np.linalg.lstsq(np.stack(slopes, -1), error, rcond=None)[0]
+        error_after = gap(after)
+        if not (error_after**2).sum() < (error**2).sum():
             break
-        now, error = after, further
-    changed = np.flatnonzero(np.abs(now - own) > 1e-6 * np.abs(own) + 1e-9)
-    if changed.size and np.abs(error).max(initial=0.0) <= 1e-7 * size:
-        now = np.where(np.isin(np.arange(own.size), changed), now, own)
-        words = ", ".join(f"{now[c]:.6g}, not {own[c]:.6g}" for c in changed[:3])
-        pairs_ = ", ".join(map(str, changed[:8]))
-        detail = f"other frequencies of {changed.size} of {own.size} pairs ({pairs_})"
-        yield replace(made(now), detail=f"{detail}: {words}")
+        best, error = after, error_after
+    size = float(np.abs(aim[shown]).max(initial=0.0))
+    changed = np.flatnonzero(np.abs(best - right) > 1e-6 * np.abs(right) + 1e-9)
+    if not changed.size or np.abs(error).max(initial=0.0) > 1e-7 * size:
+        return
+    # Frequencies that moved by rounding alone are put back.
+    best = np.where(np.isin(np.arange(right.size), changed), best, right)
+    words = ", ".join(f"{best[c]:.6g}, not {right[c]:.6g}" for c in changed[:3])
+    numbers = ", ".join(map(str, changed[:8]))
+    detail = f"other frequencies of {changed.size} of {right.size} pairs ({numbers})"
+    yield replace(with_frequencies(best), detail=f"{detail}: {words}")
 
 
 def mixed_pairs(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
     width = plan.columns.size
     names = {True: "neighbours", False: "halves"}
-    for interleaved in (sizes.interleaved, not sizes.interleaved) if width > 2 else ():
+    if width <= 2:  # one pair is laid out in one way
+        return
+    for interleaved in (sizes.interleaved, not sizes.interleaved):
         grid, laid_out = pairs(width, interleaved), pairs(width, not interleaved)
         words = (
             f"the angles laid out for pairs of {names[not interleaved]}, where "
             f"{names[interleaved]} are rotated: repeat each for neighbours, or the "
             "whole for halves"
         )
-        taken = partial(_read_at, laid_out=laid_out, grid=grid)
-        yield plan._replace(columns=grid, taken=taken, words=words)
+        read = partial(_read_at, laid_out=laid_out, grid=grid)
+        yield plan._replace(columns=grid, read=read, words=words)
 
 
-def _read_at(*tables: Array, laid_out: Array, grid: Array) -> tuple[Array, Array]:
+def _read_at(
+    cos: Array, sin: Array, laid_out: Array, grid: Array
+) -> tuple[Array, Array]:
     """Put cosines and sines of pairs where these lie, and read them at others."""
-    found = []
-    for table in tables:
+
+    def misread(table: Array) -> Array:
         of_columns = np.empty((*table.shape[:-2], laid_out.size))
         of_columns[..., laid_out] = table
-        found.append(of_columns[..., grid])
-    return found[0], found[1]
+        return of_columns[..., grid]
+
+    return misread(cos), misread(sin)
 
 
 def own_angles(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
-    for interleaved in (False, True) if sizes.free else ():
+    if not sizes.free:
+        return
+    for interleaved in (False, True):
         grid = pairs(sizes.width, interleaved)
         for exponents in (grid / sizes.width, 2 * grid / sizes.width):
             yield plan._replace(columns=grid, inv_freq=sizes.powers(exponents))
@@ -328,20 +379,24 @@ def mixed_table(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
 
     one, other = "alternately", "one after the other"
 
-    def misread(*parts: Array, order: int, alternate: bool) -> tuple[Array, Array]:
-        table = np.stack(parts[::order], axis=-1 if alternate else -2)
-        read = table.reshape(*table.shape[:-2], *table.shape[:-3:-1])
-        one, other = np.moveaxis(read, -2 if alternate else -1, 0)[::order]
-        return one, other
+    def misread(
+        cos: Array, sin: Array, order: int, alternate: bool
+    ) -> tuple[Array, Array]:
+        parts = (cos, sin)[::order]
+        # Join the two along one axis, and split them along the other.
+        table = np.stack(parts, axis=-1 if alternate else -2)
+        read = table.reshape(*table.shape[:-2], table.shape[-1], table.shape[-2])
+        first, second = np.moveaxis(read, -2 if alternate else -1, 0)[::order]
+        return first, second
 
     for order, alternate in product((1, -1), (True, False)):
-        taken = partial(misread, order=order, alternate=alternate)
-        is_, read = (one, other) if alternate else (other, one)
+        read = partial(misread, order=order, alternate=alternate)
+        joined, wrong = (one, other) if alternate else (other, one)
         names = "cosines and sines" if order > 0 else "sines and cosines"
-        words = f"a table of {names} joined {is_}, read as if joined {read}"
-        yield plan._replace(taken=taken, words=words)
+        words = f"a table of {names} joined {joined}, read as if joined {wrong}"
+        yield plan._replace(read=read, words=words)
     words = "the sines and cosines of a joined table exchanged"
-    yield plan._replace(taken=lambda cos, sin: (sin, cos), words=words)
+    yield plan._replace(read=_exchanged, words=words)
 
 
 def overwritten(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
@@ -361,30 +416,97 @@ def exchanged_pairs(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
 
 # ---- frequencies ---------------------------------------------------------------------
 
+#: Numerators of exponents, from the number c of a pair; 2 c is right.
+Numerators = Callable[[Array], Iterable[Array]]
+#: Widths by which they are divided; that of the rotated columns is right.
+Widths = Callable[[Sizes], Iterable[float]]
 
-def exponents(
-    numerators: Callable[[Array], Iterable[Array]],
-    widths: Callable[[Sizes], Iterable[float]],
-) -> Changes:
+
+def from_pairs(c: Array) -> tuple[Array, ...]:
+    """Return the number of the pair."""
+    return (c,)
+
+
+def from_columns(c: Array) -> tuple[Array, ...]:
+    """Return the first column of the pair."""
+    return (2 * c,)
+
+
+def from_pairs_or_columns(c: Array) -> tuple[Array, ...]:
+    """Return the number of the pair, or one of its columns."""
+    return 2 * c, c, 2 * c + 1
+
+
+def from_other_columns(c: Array) -> tuple[Array, ...]:
+    """Return columns that begin elsewhere than at 0."""
+    return 2 * c - 2, 2 * c + 2, 2 * c + 1, 2 * c - 1
+
+
+def from_other_pairs(c: Array) -> tuple[Array, ...]:
+    """Return numbers of pairs that begin elsewhere than at 0."""
+    return c + 1, c - 1
+
+
+def from_other_steps(c: Array) -> tuple[Array, ...]:
+    """Return the right columns, and numbers that grow in other steps."""
+    return 2 * c, c, 4 * c, 2 * (c // 2)
+
+
+def width_of_columns(sizes: Sizes) -> tuple[float, ...]:
+    """Return the width of the rotated columns."""
+    return (sizes.width,)
+
+
+def width_of_head(sizes: Sizes) -> tuple[float, ...]:
+    """Return the width of a head."""
+    return (sizes.dim,)
+
+
+def widths_of_model(sizes: Sizes) -> tuple[float, ...]:
+    """Return the widths of all heads, and of their rotated columns."""
+    return sizes.heads * sizes.dim, sizes.heads * sizes.width
+
+
+def widths_of_columns_and_head(sizes: Sizes) -> tuple[float, ...]:
+    """Return the widths of the rotated columns and of a head."""
+    return sizes.width, sizes.dim
+
+
+def width_and_half(sizes: Sizes) -> tuple[float, ...]:
+    """Return the width of the rotated columns, and half of it."""
+    return sizes.width, sizes.width // 2
+
+
+def other_widths(sizes: Sizes) -> tuple[float, ...]:
+    """Return numbers near the width of the rotated columns, and other sizes."""
+    width = sizes.width
+    return width, sizes.dim, width // 2, 2 * width, width - 2, width - 1, sizes.heads
+
+
+def exponents(numerators: Numerators, widths: Widths) -> Changes:
     """Make frequencies of the numbers of pairs, and of widths to divide by."""
 
     def rule(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
+        if not sizes.free:
+            return
         count = np.arange(plan.columns.shape[-1])
-        for width in widths(sizes) if sizes.free else ():
-            for numerator in numerators(count) if width > 0 else ():
+        for width in widths(sizes):
+            if width <= 0:
+                continue
+            for numerator in numerators(count):
                 yield plan._replace(inv_freq=sizes.powers(numerator / width))
 
     return by_plan(rule)
 
 
 def reordered(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
-    own = plan.inv_freq
-    orders = {"the frequencies in the reverse order": own[::-1]}
-    if own.all():
+    right = plan.inv_freq
+    orders = {"the frequencies in the reverse order": right[::-1]}
+    if right.all():
         words = "the frequencies inverted: the minus of the exponent is missing"
-        orders[words] = 1.0 / own
-    orders["the frequency of the first pair for all"] = own[:1]
-    orders["the frequency of the last pair for all"] = own[-1:]
+        orders[words] = 1.0 / right
+    orders["the frequency of the first pair for all"] = right[:1]
+    orders["the frequency of the last pair for all"] = right[-1:]
     for words, inv_freq in orders.items():
         yield plan._replace(inv_freq=inv_freq, words=words)
 
@@ -397,7 +519,9 @@ def all_columns(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
 
 
 def other_base(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
-    for base in (1e4, 5e5, 1e6) if sizes.free else ():
+    if not sizes.free:
+        return
+    for base in (1e4, 5e5, 1e6):
         words = f"the base of another model, {base:,.0f}"
         yield plan._replace(inv_freq=sizes._replace(base=base).usual, words=words)
 
@@ -443,19 +567,23 @@ def other_columns(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
         apart = np.arange(count) + np.array([[0], [dim // 2]])
         starts = dict.fromkeys((0, dim - width, (dim - width) // 2))
         grids = [pairs(width, sizes.interleaved, start) for start in starts]
-        for columns in [*grids, *([apart] if width < dim else [])]:
+        if width < dim:
+            grids.append(apart)
+        for columns in grids:
+            if np.array_equal(columns, plan.columns):
+                continue
             counts = 2 * np.arange(columns.shape[-1])
-            found = [sizes.powers(counts / x) for x in {width, dim, sizes.width}]
-            if not sizes.free:
-                given = len(plan.inv_freq)
-                fits = count == given or (count < given and not plan.of_angles)
-                found = [plan.inv_freq[:count]] if fits else []
+            frequencies = [sizes.powers(counts / x) for x in {width, dim, sizes.width}]
+            if not sizes.free:  # use the first of those that are given
+                total = len(plan.inv_freq)
+                fits = count == total or (count < total and not plan.of_angles)
+                frequencies = [plan.inv_freq[:count]] if fits else []
             words = (
                 f"other columns rotated than the first {sizes.width}: pairs "
                 f"({columns[0, 0]}, {columns[1, 0]}) to ({columns[0, -1]}, "
                 f"{columns[1, -1]})"
             )
-            for inv_freq in found if not np.array_equal(columns, plan.columns) else ():
+            for inv_freq in frequencies:
                 yield plan._replace(columns=columns, inv_freq=inv_freq, words=words)
 
 
@@ -478,8 +606,9 @@ def magnitudes(*powers: float) -> Callable[[Plan, Sizes], Iterator[Plan]]:
 
     def rule(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
         magnitude = np.asarray(plan.magnitude)
-        fits = (magnitude > 0).all() and not (magnitude == 1.0).all()
-        for power in powers if fits else ():
+        if not (magnitude > 0).all() or (magnitude == 1.0).all():
+            return
+        for power in powers:
             yield plan._replace(magnitude=magnitude**power, words=POWERS[power])
 
     return rule
@@ -514,7 +643,10 @@ def magnitude_of_all(attempt: Attempt, plan: Plan, sizes: Sizes) -> Iterator[Att
 
 
 def in_few_bits(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
-    sets = [x for n in range(1, 5) for x in combinations(STAGES, n)]
+    """Round each set of stages to a dtype of 16 bits."""
+    sets: list[tuple[str, ...]] = []
+    for count in range(1, len(STAGES) + 1):
+        sets += combinations(STAGES, count)
     for dtype, rounded in product(in_16_bits, sets):
         words = (
             f"{' and '.join(STAGES[stage] for stage in rounded)} in 16 bits ({dtype}): "
@@ -533,15 +665,20 @@ def joined_heads(attempt: Attempt, plan: Plan, sizes: Sizes) -> Iterator[Attempt
         return
     assert rotary is not None
     width = heads * dim
-    found = [sizes.powers(np.arange(0, width, 2) / width)]
-    found += [np.resize(sizes._replace(width=dim).usual, width // 2)]
+    frequencies = [
+        sizes.powers(np.arange(0, width, 2) / width),  # of all columns
+        np.resize(sizes._replace(width=dim).usual, width // 2),  # of a head, repeated
+    ]
     apart = [pairs(dim, False, h * dim) for h in range(heads)]
     grids = [pairs(width, True), pairs(width, False), np.concatenate(apart, axis=-1)]
     at = {"query": rotary.query_positions, "key": rotary.key_positions}
-    for grid, inv_freq in product(grids, found):
-        whole = plan._replace(columns=grid, inv_freq=inv_freq)
-        new = {name: _of_joined(attempt.get(name), x, whole) for name, x in at.items()}
-        yield replace(attempt, rotary=None).with_keywords(**new)
+    for grid, inv_freq in product(grids, frequencies):
+        plan_of_all = plan._replace(columns=grid, inv_freq=inv_freq)
+        rotated = {
+            name: _of_joined(attempt.get(name), positions, plan_of_all)
+            for name, positions in at.items()
+        }
+        yield replace(attempt, rotary=None).with_keywords(**rotated)
 
 
 def _of_joined(x: Array, positions: Array, plan: Plan) -> Array:
@@ -550,109 +687,3 @@ def _of_joined(x: Array, positions: Array, plan: Plan) -> Array:
     at = positions[..., 0, :] if np.ndim(positions) > 1 else positions
     whole = rotate(moved.reshape(*moved.shape[:-2], -1), at, plan)
     return np.asarray(np.moveaxis(whole.reshape(moved.shape), -2, -3))
-
-
-#: Differences in words, and the changes that make them.
-ROWS = {
-    "rotary_mixed_pairs": (
-        "the angles laid out for other pairs than those that are rotated: repeat each "
-        "for neighbours, or the whole for halves",
-        by_plan(mixed_pairs),
-    ),
-    "rotary_own_angles": (
-        "another frequency for each column of a pair: both columns have one",
-        by_plan(own_angles),
-    ),
-    "rotary_sides_differ": (
-        "queries and keys rotated by other pairs or signs than each other",
-        by_plan(exchanged_pairs, one_side=True),
-        by_plan(inverse, one_side=True),
-    ),
-    "rotary_sign": (
-        "the sign or the sine missing in the rotation of a pair (a, b), which is "
-        "a cos - b sin and b cos + a sin",
-        by_plan(other_signs),
-        by_plan(other_signs, one_side=True),
-    ),
-    "rotary_overwritten": (
-        "the first column of a pair overwritten before the second is computed of it",
-        by_plan(overwritten),
-        by_plan(overwritten, one_side=True),
-    ),
-    "rotary_joined_heads": (
-        "rotation before the heads are split: frequencies and pairs of all columns "
-        "joined, not of each head's",
-        joined_heads,
-    ),
-    "rotary_d_model": (
-        "frequencies whose exponents count over d_model, the width of all heads, not "
-        "over the width of a head",
-        exponents(
-            lambda c: (2 * c, c, 2 * c + 1),
-            lambda x: (x.heads * x.dim, x.heads * x.width),
-        ),
-    ),
-    "rotary_exponent_start": (
-        "frequencies whose exponents begin elsewhere than at 0: 2 c / width, c from 0",
-        exponents(
-            lambda c: (2 * c - 2, 2 * c + 2, 2 * c + 1, 2 * c - 1),
-            lambda x: (x.width, x.dim),
-        ),
-        exponents(lambda c: (c + 1, c - 1), lambda x: (x.width, x.width // 2)),
-    ),
-    "rotary_exponent_width": (
-        "frequencies whose exponents are divided by another number than the width of "
-        "the rotated columns",
-        exponents(
-            lambda c: (2 * c, c, 4 * c, 2 * (c // 2)),
-            lambda x: (
-                *(x.width, x.dim, x.width // 2, 2 * x.width, x.width - 2),
-                *(x.width - 1, x.heads),
-            ),
-        ),
-    ),
-    "rotary_frequencies": (
-        "the frequencies in the reverse order, inverted (the minus of the exponent is "
-        "missing), or one for all pairs",
-        by_plan(reordered),
-    ),
-    "rotary_cached_differ": (
-        "cached keys rotated by other pairs, signs or frequencies than new ones, as "
-        "where the base changes with the length: rotate all keys alike",
-        *map(on_cached, (scaled_base, other_base, exchanged_pairs, inverse, of_base)),
-    ),
-    "rotary_base_scaled": (
-        "frequencies of a base that is multiplied, as for a longer context",
-        by_plan(scaled_base),
-    ),
-    "rotary_columns": (
-        "other columns rotated than the first rotary_dim: pairs across the width of "
-        "the head, the last columns, or another number of them",
-        by_plan(other_columns),
-    ),
-    "rotary_columns_dropped": (
-        "the columns that are not rotated left out, not joined to the rotated ones",
-        dropped,
-    ),
-    "rotary_magnitude_again": (
-        "the magnitude twice (squared), or to a higher power: multiply once",
-        by_plan(magnitudes(2.0, 4.0, 3.0)),
-    ),
-    "rotary_magnitude_part": (
-        "the magnitude on queries or keys alone, on cosines or sines alone, inverted, "
-        "or its root",
-        by_plan(magnitudes(0.5, -1.0)),
-        by_plan(magnitude_of_one),
-        by_plan(magnitudes(0.0, 2.0, -1.0), one_side=True),
-    ),
-    "rotary_magnitude_other": ("another magnitude", any_magnitude),
-    "rotary_magnitude_of_all": (
-        "the magnitude on the columns that are not rotated too",
-        magnitude_of_all,
-    ),
-    "rotary_16_bits": (
-        "positions, frequencies, angles or their cosines in 16 bits (bfloat16 or "
-        "float16): compute the angles in float32",
-        by_plan(in_few_bits),
-    ),
-}

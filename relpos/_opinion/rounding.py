@@ -30,15 +30,8 @@ import numpy as np
 
 from relpos._checks import Array, quiet
 from relpos._opinion.arrays import largest
-from relpos._opinion.attempt import (
-    HIDDEN,
-    Attempt,
-    logits,
-    rotated,
-    summed,
-    values_of,
-    weights_of,
-)
+from relpos._opinion.attempt import HIDDEN, Attempt
+from relpos._opinion.evaluate import logits, rotated, summed, values_of, weights_of
 
 #: The verdict where a dtype is too coarse for an answer.
 CANNOT_TELL = "cannot tell in this dtype: compare in float32"

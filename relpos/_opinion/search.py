@@ -11,8 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from relpos._checks import Array, quiet
-from relpos._opinion.attempt import HIDDEN, Attempt, Given, evaluate, without_constants
+from relpos._opinion.attempt import HIDDEN, Attempt
 from relpos._opinion.differences import DIFFERENCES, Difference
+from relpos._opinion.evaluate import Evaluated, evaluate, without_constants
 from relpos._opinion.rounding import CANNOT_TELL, DTYPES, Rounding, reach, stored
 
 #: An error above this is never the same, however coarse the dtype.
@@ -20,7 +21,7 @@ LARGEST = 0.05
 #: An attempt fits no more where another has an error so many times smaller.
 WORSE = 8.0
 FURTHER = [
-    row._replace(forms=row.further, alone=True, single=True)
+    row._replace(forms=row.further, tried="single")
     for row in DIFFERENCES
     if row.further
 ]
@@ -32,7 +33,10 @@ _equal = partial(np.allclose, rtol=1e-12, atol=1e-12, equal_nan=True)
 NEAR = 0.1
 #: Differences that allow more: an attempt that fits does so with them too.
 ALLOWING = {
-    *("hidden_differs", "constant_in_rows", "nothing_is_nan", "nothing_is_mean"),
+    "hidden_differs",
+    "constant_in_rows",
+    "nothing_is_nan",
+    "nothing_is_mean",
 }
 
 
@@ -144,15 +148,16 @@ def search(mine: Array, start: Attempt, roundings: list[Rounding]) -> Finding:
     """Find an explanation of `mine`, in the finest of the roundings that have one."""
     coarse = max(roundings)
     start = replace(start, aim=mine)
-    plain = [*_plain(start, coarse)]
-    singles = [*_vary(start, PAIRED)] if mine.size else []
+    plain = list(_plain(start, coarse))
+    singles = list(_vary(start, PAIRED)) if mine.size else []
     explained = any(t.fits(min(roundings)) for t in singles)
     unknown = not any(t.fits(coarse) for t in plain) and not explained
     beside: list[Tried] = []
     if unknown and mine.size:
-        further = [*_vary(start, ALONE)]
+        # These rows take most of the time, and are tried where nothing simpler fits.
+        further = list(_vary(start, ALONE))
         if any(t.fits(coarse) for t in further):
-            beside = [*_without_more(singles)]
+            beside = list(_without_more(singles))
         singles += further
     pairs: list[Tried] = []
     doubt = [t for t in plain if t.verdict(coarse) == CANNOT_TELL]
@@ -162,9 +167,9 @@ def search(mine: Array, start: Attempt, roundings: list[Rounding]) -> Finding:
             others = _unseen(singles, fitting)
             return Finding(same[0], plain[0], rounding, others=others)
         if not fitting:
-            fitting = _fitting([*_in_parts(plain[0], singles, rounding)], rounding)
+            fitting = _fitting(list(_in_parts(plain[0], singles, rounding)), rounding)
         if not fitting:
-            pairs = pairs or [*_pairs(start, singles, unknown)]
+            pairs = pairs or list(_pairs(start, singles, unknown))
             fitting = _fitting(pairs, rounding)
         least = min((t.error for t in fitting), default=-1.0)
         if any(t.error <= WORSE * least for t in doubt):
@@ -187,7 +192,10 @@ def _plain(start: Attempt, coarse: Rounding) -> Iterator[Tried]:
         }
         if any(not np.array_equal(x, start.get(n)) for n, x in kept.items()):
             attempts.append(start.with_keywords(**kept))
-    yield from filter(None, (_try((), attempt) for attempt in attempts))
+    for attempt in attempts:
+        tried = _try((), attempt)
+        if tried is not None:
+            yield tried
 
 
 def _fitting(tried: list[Tried], rounding: Rounding) -> list[Tried]:
@@ -228,7 +236,8 @@ def _vary(
     for row in rows:
         for changed in row.attempts(start):
             known = row._replace(words=changed.detail or row.words)
-            if tried := _try((*before, known), changed):
+            tried = _try((*before, known), changed)
+            if tried is not None:
                 yield tried
 
 
@@ -239,12 +248,12 @@ def _pairs(start: Attempt, singles: list[Tried], with_alone: bool) -> Iterator[T
         (row,) = first.differences
         if row.alone:
             continue
-        after = _ORDER[row.name] + 1
-        widely = with_alone and row.kind == "convention"  # that changes the results
-        widely = widely and not _equal(evaluate(first.attempt).result, plain)
-        rows = [
-            x for x in DIFFERENCES[after:] if not x.alone or (widely and not x.single)
-        ]
+        later_rows = DIFFERENCES[_ORDER[row.name] + 1 :]
+        rows = [other for other in later_rows if not other.alone]
+        widely = with_alone and row.kind == "convention"
+        # A convention that changes no results would pair with every mistake.
+        if widely and not _equal(evaluate(first.attempt).result, plain):
+            rows = [other for other in later_rows if not other.single]
         yield from _vary(first.attempt, rows, first.differences)
 
 
@@ -254,12 +263,13 @@ def _without_more(singles: list[Tried]) -> Iterator[Tried]:
     Such a row, as of another offset, can make the term constant and show other keys.
     """
     for first in singles:
-        if first.attempt.left_out:
-            (own,) = first.differences
-            rows = [row for row in PAIRED if row.name != own.name]
-            for found in _vary(first.attempt, rows, (own,)):
-                both = sorted(found.differences, key=lambda row: _ORDER[row.name])
-                yield found._replace(differences=(*both,))
+        if not first.attempt.left_out:
+            continue
+        (left_out,) = first.differences
+        rows = [row for row in PAIRED if row.name != left_out.name]
+        for tried in _vary(first.attempt, rows, (left_out,)):
+            both = sorted(tried.differences, key=lambda row: _ORDER[row.name])
+            yield tried._replace(differences=tuple(both))
 
 
 #: Axes of errors whose parts may differ, and words for one and for several of them.
@@ -274,8 +284,9 @@ def _in_parts(
     plain: Tried, singles: list[Tried], rounding: Rounding
 ) -> Iterator[Tried]:
     """Combine the formula with a difference in some heads, items or queries alone."""
-    # In 16 bits, it would explain roundings.
-    for tried in singles if not rounding.is_half else ():
+    if rounding.is_half:  # it would explain roundings
+        return
+    for tried in singles:
         (row,) = tried.differences
         for axis, words in PARTS.items():
             if plain.rows.ndim < -axis:
@@ -290,8 +301,8 @@ def _in_parts(
             here = right > min(rounding.limit(2.0 * noise), LARGEST)
             if here.any() and not here.all() and part.fits(rounding):
                 where = f"{row.words}, in {_listed(here, *words)} alone"
-                found = row._replace(words=where, kind="mistake")
-                yield part._replace(differences=(found,))
+                in_part = row._replace(words=where, kind="mistake")
+                yield part._replace(differences=(in_part,))
                 break
 
 
@@ -305,39 +316,42 @@ def _listed(chosen: Array, one: str, several: str) -> str:
 def _try(differences: tuple[Difference, ...], attempt: Attempt) -> Tried | None:
     """Evaluate an attempt; None where relpos refuses such arguments."""
     try:
-        given = evaluate(attempt)
+        evaluated = evaluate(attempt)
     except (ValueError, IndexError):
         return None
-    if given.result.shape != np.asarray(attempt.aim).shape:
+    if evaluated.result.shape != np.asarray(attempt.aim).shape:
         return None
-    errors = _errors(attempt, given)
+    errors = _errors(attempt, evaluated)
     worst = np.unravel_index(errors.argmax(), errors.shape) if errors.size else ()
     at = tuple(map(int, worst)) or (0,) * errors.ndim
     error = float(errors[at]) if errors.size else 0.0
-    noise = given.noise() if error <= LARGEST else 0.0  # no larger error is rounding
+    # No larger error is rounding, and the noise takes time to compute.
+    noise = evaluated.noise() if error <= LARGEST else 0.0
     rows = errors.max(axis=-1, initial=0.0)
     return Tried(differences, attempt, error, noise, at, rows)
 
 
 @quiet
-def _errors(attempt: Attempt, given: Given) -> Array:
+def _errors(attempt: Attempt, evaluated: Evaluated) -> Array:
     """Return the error of each entry, relative to the largest entry."""
-    wanted, hidden, mine = given.result, given.hidden, np.asarray(attempt.aim)
+    expected, hidden = evaluated.result, evaluated.hidden
+    mine = np.asarray(attempt.aim)
     if attempt.view != "scores":  # nan that the attempt itself has explains no other
-        return _gaps(wanted, mine, ~(hidden & np.isnan(wanted) & np.isnan(mine)))
+        both_nan = hidden & np.isnan(expected) & np.isnan(mine)
+        return _gaps(expected, mine, ~both_nan)
     hides = mine <= HIDDEN
     wrong = hides if attempt.hiding == "visible" else hidden & ~hides
     if attempt.centred:
         mine = without_constants(mine, hidden)
-    gaps = _gaps(wanted, mine, ~hidden)
+    gaps = _gaps(expected, mine, ~hidden)
     gaps[wrong] = math.inf  # what is before a mask hides nothing
     return gaps
 
 
-def _gaps(wanted: Array, mine: Array, where: Array) -> Array:
+def _gaps(expected: Array, mine: Array, where: Array) -> Array:
     """Return the errors of two arrays, those of nan infinite."""
-    size = float(np.abs(wanted).max(initial=0.0, where=where))
-    gaps: Array = np.abs(mine - wanted)
+    size = float(np.abs(expected).max(initial=0.0, where=where))
+    gaps: Array = np.abs(mine - expected)
     gaps[~where] = 0.0
     gaps[np.isnan(gaps)] = math.inf
     gaps /= size or 1.0

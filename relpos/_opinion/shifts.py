@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from typing import Any
 
 import numpy as np
 
 from relpos._checks import Array
-from relpos._opinion.attempt import Attempt, variant
+from relpos._opinion.attempt import Attempt
+from relpos._opinion.difference import Difference
 from relpos._opinion.positions import some
 from relpos._opinion.tables import tables_of
 from relpos._opinion.visibility import shifted
@@ -32,11 +32,13 @@ def skewed(
     `behind`: pad behind the last column, not in front of the first. `last`: drop the
     last row, not the first. `end`: keep the last columns, not the first.
     """
-    x = x[..., :keys] if past else x
-    x = x[..., ::-1] if flipped else x
+    if past:
+        x = x[..., :keys]
+    if flipped:
+        x = x[..., ::-1]
     queries, columns = x.shape[-2:]
-    parts = [np.zeros((*x.shape[:-1], 1)), x]
-    flat = np.concatenate(parts[::-1] if behind else parts, axis=-1)
+    padding = np.zeros((*x.shape[:-1], 1))
+    flat = np.concatenate([x, padding] if behind else [padding, x], axis=-1)
     flat = flat.reshape(*x.shape[:-2], columns + 1, queries)
     kept = flat[..., :-1, :] if last else flat[..., 1:, :]
     kept = kept.reshape(*x.shape[:-2], queries, columns)
@@ -58,12 +60,12 @@ FLAGS = {
 
 def _said(what: str, flags: Mapping[str, bool]) -> str:
     """Say which mistakes a shift has, and what is right in their place."""
-    told = [words for name, words in FLAGS.items() if flags.get(name)]
-    wrong, right = (" and ".join(x) for x in zip(*told, strict=True))
+    mistakes = [words for name, words in FLAGS.items() if flags.get(name)]
+    wrong = " and ".join(words for words, _ in mistakes)
+    right = " and ".join(advice for _, advice in mistakes)
     return f"{what} with {wrong}: {right}"
 
 
-@variant
 def other_skews(
     attempt: Attempt, flipped: bool = False, behind: bool = False, last: bool = False
 ) -> Iterator[Attempt]:
@@ -76,15 +78,25 @@ def other_skews(
         is_order = flipped and not (behind or last)
         is_order = is_order and (is_causal or not (past or end))
         if by_shift is not None and any(flags.values()) and not is_order:
-            given: dict[str, Any] = {"past": past, **flags}
-            skew = partial(skewed, **given)
+            skew = partial(
+                skewed, past=past, flipped=flipped, behind=behind, last=last, end=end
+            )
             yield replace(by_shift, skew=skew, detail=_said(SHIFT, flags))
 
 
-def _across(x: Array, keys: int, **flags: bool) -> Array:
-    turned = np.swapaxes(x[..., :keys], -1, -2)
-    found = skewed(turned, keys, past=True, end=False, **flags)
-    return np.swapaxes(found, -1, -2)
+def _across(x: Array, keys: int, flipped: bool, behind: bool, last: bool) -> Array:
+    """Shift products along the queries."""
+    transposed = np.swapaxes(x[..., :keys], -1, -2)
+    moved = skewed(
+        transposed,
+        keys,
+        past=True,
+        flipped=flipped,
+        behind=behind,
+        last=last,
+        end=False,
+    )
+    return np.swapaxes(moved, -1, -2)
 
 
 def _words_across(flags: Mapping[str, bool]) -> str:
@@ -95,9 +107,10 @@ def _words_across(flags: Mapping[str, bool]) -> str:
 def _by_row(x: Array, keys: int, behind: bool, last: bool, flipped: bool) -> Array:
     """Pad products by a row of zeros, and drop a column."""
     x = x[..., :keys]
-    x = x[..., ::-1] if flipped else x
-    parts = [np.zeros((*x.shape[:-2], 1, keys)), x]
-    padded = np.concatenate(parts[::-1] if behind else parts, axis=-2)
+    if flipped:
+        x = x[..., ::-1]
+    padding = np.zeros((*x.shape[:-2], 1, keys))
+    padded = np.concatenate([x, padding] if behind else [padding, x], axis=-2)
     padded = padded.reshape(*x.shape[:-1], keys + 1)
     return padded[..., :-1] if last else padded[..., 1:]
 
@@ -112,7 +125,6 @@ def _words_by_row(flags: Mapping[str, bool]) -> str:
     )
 
 
-@variant
 def of_squares(
     attempt: Attempt,
     skew: Callable[..., Array],
@@ -127,41 +139,61 @@ def of_squares(
         yield replace(by_shift, skew=partial(skew, **flags), detail=words(flags))
 
 
-#: Differences of the shift in words, and the changes that make them.
-SHIFTS = {
-    "shift_padding": (
-        f"{SHIFT} with its column of padding behind the last column: pad in front of "
-        "the first column",
-        other_skews(behind=True),
-    ),
-    "shift_row": (
-        f"{SHIFT} with the last row dropped: drop the first row",
-        other_skews(last=True),
-    ),
-    "shift_padding_and_row": (
-        f"{SHIFT} with its column of padding behind the last column and the last row "
-        "dropped: pad in front of the first column and drop the first row",
-        other_skews(behind=True, last=True),
-    ),
-    "shift_columns": (
-        f"{SHIFT} with the last columns kept: keep the first columns",
-        other_skews(),
-    ),
-    "shift_rows_reversed": (
-        f"{SHIFT} with the rows of the table in reverse order, and another mistake of "
-        "the shift",
-        *(
-            other_skews(flipped=True, behind=behind, last=last)
-            for behind, last in product((False, True), repeat=2)
+#: Rows of the table: mistakes of the shift.
+SHIFTS: tuple[Difference, ...] = (
+    Difference(
+        name="shift_padding",
+        words=(
+            f"{SHIFT} with its column of padding behind the last column: pad in front "
+            "of the first column"
         ),
+        forms=[partial(other_skews, behind=True)],
+        tried="alone",
     ),
-    "shift_of_queries": (
-        f"{SHIFT} along the queries, not along the keys",
-        of_squares(_across, _words_across),
+    Difference(
+        name="shift_row",
+        words=f"{SHIFT} with the last row dropped: drop the first row",
+        forms=[partial(other_skews, last=True)],
+        tried="alone",
     ),
-}
+    Difference(
+        name="shift_padding_and_row",
+        words=(
+            f"{SHIFT} with its column of padding behind the last column and the last "
+            "row dropped: pad in front of the first column and drop the first row"
+        ),
+        forms=[partial(other_skews, behind=True, last=True)],
+        tried="alone",
+    ),
+    Difference(
+        name="shift_columns",
+        words=f"{SHIFT} with the last columns kept: keep the first columns",
+        forms=[other_skews],
+        tried="alone",
+    ),
+    Difference(
+        name="shift_rows_reversed",
+        words=(
+            f"{SHIFT} with the rows of the table in reverse order, and another "
+            "mistake of the shift"
+        ),
+        forms=[
+            partial(other_skews, flipped=True),
+            partial(other_skews, flipped=True, last=True),
+            partial(other_skews, flipped=True, behind=True),
+            partial(other_skews, flipped=True, behind=True, last=True),
+        ],
+        tried="alone",
+    ),
+    Difference(
+        name="shift_of_queries",
+        words=f"{SHIFT} along the queries, not along the keys",
+        forms=[partial(of_squares, skew=_across, words=_words_across)],
+        tried="alone",
+    ),
+)
 
-padded_by_row = of_squares(_by_row, _words_by_row)
+padded_by_row = partial(of_squares, skew=_by_row, words=_words_by_row)
 
 
 # ---- the order of the keys -----------------------------------------------------------
@@ -169,14 +201,16 @@ padded_by_row = of_squares(_by_row, _words_by_row)
 
 def ordered(attempt: Attempt, order: Array, *names: str) -> Attempt:
     """Take keys, values or both in another order; positions and masks stay."""
-    given = attempt.given(names)
-    new = {name: np.take(x, order, axis=-2) for name, x in given.items()}
-    return attempt.with_keywords(**new)
+    operands = attempt.given(names)
+    moved = {name: np.take(x, order, axis=-2) for name, x in operands.items()}
+    return attempt.with_keywords(**moved)
 
 
 def memory_behind(attempt: Attempt) -> Attempt | None:
-    split = attempt.cached
-    return reordered(attempt, lambda x: np.roll(x, -split)) if split else None
+    """Put the cached keys and values behind the new ones."""
+    if not attempt.cached:
+        return None
+    return reordered(attempt, partial(np.roll, shift=-attempt.cached))
 
 
 def reordered(attempt: Attempt, rule: Callable[[Array], Array]) -> Attempt | None:
@@ -192,44 +226,63 @@ def reordered(attempt: Attempt, rule: Callable[[Array], Array]) -> Attempt | Non
 def rolled(attempt: Attempt) -> Iterator[Attempt | None]:
     keys = attempt.lengths[1]
     for step in some(keys):
-        if step != keys - attempt.cached:
-            found = reordered(attempt, partial(np.roll, shift=step))
-            detail = (
-                "keys and values in another order than their positions: rolled by "
-                f"{step}, as in a ring buffer (cache) that is not put in order"
-            )
-            yield found and replace(found, detail=detail)
+        if step == keys - attempt.cached:
+            continue  # which is "memory_behind"
+        moved = reordered(attempt, partial(np.roll, shift=step))
+        detail = (
+            "keys and values in another order than their positions: rolled by "
+            f"{step}, as in a ring buffer (cache) that is not put in order"
+        )
+        if moved is not None:
+            yield replace(moved, detail=detail)
 
 
 def one_reordered(attempt: Attempt) -> Iterator[Attempt | None]:
+    """Take keys or values alone in another order."""
     keys = np.arange(attempt.lengths[1])
+    if len(keys) < 2:
+        return
     orders = {"reversed": keys[::-1]}
     orders |= {f"rolled by {step}": np.roll(keys, step) for step in some(len(keys))}
     names = attempt.given(("key", "value"))
-    for name, words in product(names, orders if len(keys) > 1 else ()):
+    for name, (words, order) in product(names, orders.items()):
         detail = f"keys in another order than the values: the {name}s alone {words}"
-        yield replace(ordered(attempt, orders[words], name), detail=detail)
+        yield replace(ordered(attempt, order, name), detail=detail)
 
 
-#: Differences in words, and the changes that make them.
-ROWS = {
-    "memory_behind": (
-        "the memory (cached keys and values) behind the new keys, not before them: its "
-        "order is not that of the positions",
-        memory_behind,
+#: Rows of the table of differences.
+ROWS: tuple[Difference, ...] = (
+    Difference(
+        name="memory_behind",
+        words=(
+            "the memory (cached keys and values) behind the new keys, not before "
+            "them: its order is not that of the positions"
+        ),
+        forms=[memory_behind],
+        tried="single",
     ),
-    "keys_rolled": (
-        "keys and values in another order than their positions: rolled, as in a ring "
-        "buffer (cache) that is not put in order",
-        rolled,
+    Difference(
+        name="keys_rolled",
+        words=(
+            "keys and values in another order than their positions: rolled, as in a "
+            "ring buffer (cache) that is not put in order"
+        ),
+        forms=[rolled],
+        tried="single",
     ),
-    "keys_reversed": (
-        "keys and values in the reverse order of their positions",
-        partial(reordered, rule=np.flip),
+    Difference(
+        name="keys_reversed",
+        words="keys and values in the reverse order of their positions",
+        forms=[partial(reordered, rule=np.flip)],
+        tried="single",
     ),
-    "keys_unlike_values": (
-        "keys in another order than the values: only one of the two is rolled or "
-        "reversed",
-        one_reordered,
+    Difference(
+        name="keys_unlike_values",
+        words=(
+            "keys in another order than the values: only one of the two is rolled or "
+            "reversed"
+        ),
+        forms=[one_reordered],
+        tried="single",
     ),
-}
+)

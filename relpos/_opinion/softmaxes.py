@@ -11,19 +11,10 @@ import numpy as np
 
 from relpos._checks import Array, quiet
 from relpos._opinion.arrays import zeros_and_ones
-from relpos._opinion.attempt import (
-    NORMAL,
-    Attempt,
-    Change,
-    evaluate,
-    logits,
-    rotated,
-    summed,
-    values_of,
-    variant,
-)
-from relpos._opinion.operands import where
+from relpos._opinion.attempt import Attempt, Change
+from relpos._opinion.evaluate import evaluate, logits, rotated, summed, values_of
 from relpos._opinion.positions import some
+from relpos._opinion.rules import CAPS, SCORES, SINK_COLUMNS, SINKS
 from relpos._opinion.solved import TERMS
 from relpos._opinion.visibility import EMPTY, hides
 from relpos.reference.formula import softmax
@@ -32,8 +23,13 @@ from relpos.reference.formula import softmax
 AXES = ("items of the batch", "heads", "queries", "keys")
 #: Terms that may be added to the weights, or multiply the scores.
 LATE = (
-    *((name,) for name in TERMS if name not in ("content", "pos_bias_u", "pos_bias_v")),
-    *(("rel_key", "pos_bias_v"), ("rel_key", "rel_query")),
+    ("rel_key",),
+    ("position_query",),
+    ("rel_query",),
+    ("rel_bias",),
+    ("attn_mask",),
+    ("rel_key", "pos_bias_v"),
+    ("rel_key", "rel_query"),
     ("rel_key", "rel_query", "pos_bias_v"),
 )
 
@@ -45,7 +41,10 @@ def _words_of(names: tuple[str, ...]) -> str:
 def other_axes(attempt: Attempt) -> Iterator[Attempt]:
     """Sum the softmax over each set of axes, but over keys and over queries."""
     sizes = (*attempt.get("query").shape[:-2], *attempt.lengths)
-    for axes in (x for n in range(1, 5) for x in combinations(range(-4, 0), n)):
+    sets: list[tuple[int, ...]] = []
+    for count in range(1, 5):
+        sets += combinations(range(-4, 0), count)
+    for axes in sets:
         excepted = axes in ((-1,), (-2,)) or len(sizes) < -min(axes)
         if excepted or all(sizes[axis] == 1 for axis in {*axes} ^ {-1}):
             continue
@@ -54,22 +53,60 @@ def other_axes(attempt: Attempt) -> Iterator[Attempt]:
         yield replace(attempt, axes=axes, detail=detail)
 
 
-def others(
-    of: str, what: str, rules: Iterable[str], needed: str = "query"
-) -> list[Change]:
-    """List rules of `CAPS`, `NORMAL` or `SINKS` by the field that names them."""
+def with_rule(
+    attempt: Attempt, field: str, rule: str, detail: str, needed: str = "query"
+) -> Attempt | None:
+    """Use another rule of `CAPS`, `NORMAL` or `SINKS`, if an argument is there."""
+    if needed not in attempt.keywords:
+        return None
+    return replace(attempt, **{field: rule}, detail=detail)  # type: ignore[arg-type]
+
+
+def other_caps() -> list[Change]:
+    """List the other rules of the cap."""
     return [
-        where(lambda x: needed in x.keywords, **{of: rule}, detail=f"{what} {rule}")
-        for rule in rules
+        partial(
+            with_rule,
+            field="cap",
+            rule=rule,
+            detail=f"the cap {rule}",
+            needed="softcap",
+        )
+        for rule in CAPS
         if rule
     ]
 
 
+def other_functions(rules: Iterable[str]) -> list[Change]:
+    """List functions in the place of the softmax, of `NORMAL` or `EQUAL`."""
+    return [
+        partial(with_rule, field="normal", rule=rule, detail=f"the softmax {rule}")
+        for rule in rules
+    ]
+
+
+def other_sinks() -> list[Change]:
+    """List the other rules of the sinks, and of their columns."""
+    return [
+        partial(
+            with_rule,
+            field="sink",
+            rule=rule,
+            detail=f"the sinks {rule}",
+            needed="sinks",
+        )
+        for rule in (*SINKS, *SINK_COLUMNS)
+    ]
+
+
 def scaled_late(attempt: Attempt) -> Iterator[Attempt]:
-    if (scale := attempt.get("scale")) != 1:
-        made = attempt.told("the scale after the softmax, not before it", scale=1.0)
-        yield replace(made, factor=scale)
-        yield replace(attempt, factor=scale, detail="the scale again after the softmax")
+    """Multiply the weights by the scale, and the scores too or not."""
+    scale = attempt.get("scale")
+    if scale == 1:
+        return
+    unscaled = attempt.told("the scale after the softmax, not before it", scale=1.0)
+    yield replace(unscaled, factor=scale)
+    yield replace(attempt, factor=scale, detail="the scale again after the softmax")
 
 
 def _has(attempt: Attempt, names: tuple[str, ...]) -> bool:
@@ -79,34 +116,54 @@ def _has(attempt: Attempt, names: tuple[str, ...]) -> bool:
     return {*names} <= attempt.keywords.keys() and not truth
 
 
-@variant
 def added_late(attempt: Attempt, names: tuple[str, ...]) -> Iterator[Attempt]:
     """Add terms to the weights, not to the scores."""
     words = (
         f"{_words_of(names)} added after the softmax, to the weights, not to the scores"
     )
-    own = "rel_key" in names and "position_query" in attempt.keywords
-    if own or not _has(attempt, names):  # the term has the name of that query
+    if "rel_key" in names and "position_query" in attempt.keywords:
+        return  # the term has the name of that query
+    if not _has(attempt, names):
         return
     yield replace(attempt, late=names, detail=words)
-    for hiding in ("before", "after") if hides(attempt) else ():
-        made = replace(attempt, late=names, late_hidden=True, hiding=hiding)
-        yield replace(made, detail=f"{words}, and what is hidden set to 0 then")
+    if not hides(attempt):
+        return
+    for hiding in ("before", "after"):
+        yield replace(
+            attempt,
+            late=names,
+            late_hidden=True,
+            hiding=hiding,
+            detail=f"{words}, and what is hidden set to 0 then",
+        )
 
 
-@variant
 def multiplied(attempt: Attempt, names: tuple[str, ...]) -> Attempt | None:
+    """Multiply the scores by terms."""
+    if not _has(attempt, names):
+        return None
     words = f"{_words_of(names)} multiplied with the scores, not added to them"
-    fits = _has(attempt, names)
-    return replace(attempt, multiplied=names, detail=words) if fits else None
+    return replace(attempt, multiplied=names, detail=words)
 
 
 def capped_after_mask(attempt: Attempt) -> Attempt | None:
+    """Apply the cap to -inf as well, of which it makes minus the cap."""
     cap = attempt.get("softcap")
-    return replace(attempt, filled=-cap) if cap and hides(attempt) else None
+    if not cap or not hides(attempt):
+        return None
+    return replace(attempt, filled=-cap)
 
 
-@variant
+def softmax_over_queries(attempt: Attempt) -> Attempt:
+    """Sum the softmax over queries."""
+    return replace(attempt, axes=(-2,))
+
+
+def softmax_twice(attempt: Attempt) -> Attempt:
+    """Compute a second softmax of all weights."""
+    return replace(attempt, again="all")
+
+
 def untold_sink(attempt: Attempt, count: int) -> Attempt | None:
     if attempt.get("sinks") is not None:
         return None
@@ -117,22 +174,45 @@ def untold_sink(attempt: Attempt, count: int) -> Attempt | None:
 
 # ---- parts of the keys ---------------------------------------------------------------
 
+
+def _halves(lse: Array) -> Array:
+    """Return 1/2 for both."""
+    return np.full_like(lse, 0.5)
+
+
+def _powers_of_two(lse: Array) -> Array:
+    """Return shares of 2^lse."""
+    return softmax(lse * np.log(2.0))[0]
+
+
+def _powers_in_base_two(lse: Array) -> Array:
+    """Return shares of e^lse, where lse is converted to base 2."""
+    return softmax(lse / np.log(2.0))[0]
+
+
+def _over_their_sum(lse: Array) -> Array:
+    """Return shares of the logarithms themselves."""
+    return np.asarray(lse / lse.sum(axis=-1, keepdims=True))
+
+
 #: Factors of the two softmaxes of the first keys and of the others, in words: of the
 #: logarithms of their sums of exponentials.
 _MERGED: dict[str, Callable[[Array], Array]] = {
     "added": np.ones_like,
-    "averaged": lambda lse: 0.5 * np.ones_like(lse),
-    "weighed by 2^lse, not by e^lse": lambda lse: softmax(lse * np.log(2.0))[0],
-    "weighed by e^lse with lse in base 2": lambda lse: softmax(lse / np.log(2.0))[0],
-    "weighed by lse, not by e^lse": lambda lse: lse / lse.sum(axis=-1, keepdims=True),
+    "averaged": _halves,
+    "weighed by 2^lse, not by e^lse": _powers_of_two,
+    "weighed by e^lse with lse in base 2": _powers_in_base_two,
+    "weighed by lse, not by e^lse": _over_their_sum,
 }
 
 
 def _merged(scores: Array, first: int, rule: Callable[[Array], Array]) -> Array:
     """Return the softmax of the first keys and of the others, times factors."""
-    weights, sums = zip(*map(softmax, np.split(scores, [first], axis=-1)), strict=True)
-    factors = np.split(rule(np.stack(sums, axis=-1)), 2, axis=-1)
-    return np.concatenate([*map(np.multiply, weights, factors)], axis=-1)
+    weights, lse = softmax(scores[..., :first])
+    other_weights, other_lse = softmax(scores[..., first:])
+    factors = rule(np.stack([lse, other_lse], axis=-1))
+    parts = [weights * factors[..., :1], other_weights * factors[..., 1:]]
+    return np.concatenate(parts, axis=-1)
 
 
 #: Ways to leave the rescaling of blocks out, in words.
@@ -147,11 +227,15 @@ def _in_blocks(scores: Array, size: int, rule: str) -> Array:
     """Return the weights of blocks of keys whose sums are not rescaled."""
     starts = np.arange(0, scores.shape[-1], size)
     tops = np.maximum.reduceat(scores, starts, axis=-1)
-    own = tops if rule == _UNSCALED[2] else np.maximum.accumulate(tops, axis=-1)
-    own = np.where(np.isfinite(own), own, 0.0)
-    e = np.exp(scores - np.repeat(own, size, axis=-1)[..., : scores.shape[-1]])
-    last = np.exp(scores - own[..., -1:]) if rule == _UNSCALED[0] else e
-    return np.asarray(e / last.sum(axis=-1, keepdims=True))
+    if rule != _UNSCALED[2]:
+        tops = np.maximum.accumulate(tops, axis=-1)
+    tops = np.where(np.isfinite(tops), tops, 0.0)
+    top_of_keys = np.repeat(tops, size, axis=-1)[..., : scores.shape[-1]]
+    weights = np.exp(scores - top_of_keys)
+    summed_weights = weights
+    if rule == _UNSCALED[0]:  # the sum of exponentials is right
+        summed_weights = np.exp(scores - tops[..., -1:])
+    return np.asarray(weights / summed_weights.sum(axis=-1, keepdims=True))
 
 
 def in_parts(attempt: Attempt) -> Iterator[Attempt]:
@@ -177,7 +261,6 @@ def in_parts(attempt: Attempt) -> Iterator[Attempt]:
 _NOTHING = -25.0
 
 
-@variant
 @quiet
 def finite(attempt: Attempt, rule: str) -> Attempt | None:
     """Give what is hidden a finite score, which follows from the results.
@@ -196,7 +279,8 @@ def finite(attempt: Attempt, rule: str) -> Attempt | None:
     seen = np.exp(total - top) * ~hidden
     other = np.exp(total - top if lowered else -top) * hidden
     sums = seen.sum(axis=-1, keepdims=True)
-    if (sinks := at.get("sinks")) is not None:
+    sinks = at.get("sinks")
+    if sinks is not None:
         sums = sums + np.exp(sinks[..., None, None] - top)
     products = seen, other
     if attempt.view == "outputs":
@@ -219,29 +303,30 @@ def finite(attempt: Attempt, rule: str) -> Attempt | None:
 FILLED: dict[str, dict[str, str]] = {
     "after the softmax of what is visible": {},
     "after the softmax of all keys": {"hiding": "after"},
-    "of scores without a softmax": {"normal": next(iter(NORMAL))},
+    "of scores without a softmax": {"normal": SCORES},
 }
 
 
-@variant
 @quiet
 def filled_late(attempt: Attempt, words: str) -> Attempt | None:
     """Give what is hidden the weight that explains the results, which is linear."""
     if attempt.aim is None or attempt.view == "scores" or not hides(attempt):
         return None
-    made = replace(attempt, **FILLED[words])  # type: ignore[arg-type]
-    own = evaluate(made).result
-    if attempt.aim.shape != own.shape:
+    masked = replace(attempt, **FILLED[words])  # type: ignore[arg-type]
+    with_zeros = evaluate(masked).result
+    if attempt.aim.shape != with_zeros.shape:
         return None
-    one = evaluate(replace(made, hidden_weight=1.0)).result - own
-    number = _rounded(float(((attempt.aim - own) * one).sum() / (one**2).sum()))
+    # The results grow by `slope` with each unit of that weight: least squares.
+    slope = evaluate(replace(masked, hidden_weight=1.0)).result - with_zeros
+    gap = attempt.aim - with_zeros
+    number = _rounded(float((gap * slope).sum() / (slope**2).sum()))
     if not np.isfinite(number) or abs(number) < 1e-9:
         return None
     detail = (
         f"a weight of {number:.3g} where the mask hides, {words}: hide the scores, by "
         "-inf, before the softmax"
     )
-    return replace(made, hidden_weight=number, detail=detail)
+    return replace(masked, hidden_weight=number, detail=detail)
 
 
 def _rounded(score: float) -> float:
@@ -250,12 +335,13 @@ def _rounded(score: float) -> float:
     return short if abs(score - short) <= 1e-9 * max(1.0, abs(score)) else score
 
 
-@variant
 def as_truth(attempt: Attempt, inverted: bool) -> Iterator[Attempt]:
     mask = attempt.get("attn_mask")
     if mask is None or not zeros_and_ones(mask):
         return
-    made = attempt.with_keywords(attn_mask=mask == (0 if inverted else 1))
-    nothing = made.sets and not made.sets["attn_mask"].any(axis=-1).all()
-    for empty in EMPTY if nothing else EMPTY[:1]:
-        yield replace(made, empty=empty)
+    masked = attempt.with_keywords(attn_mask=mask == (0 if inverted else 1))
+    if masked.sets and not masked.sets["attn_mask"].any(axis=-1).all():
+        for empty in EMPTY:  # some query sees nothing
+            yield replace(masked, empty=empty)
+    else:
+        yield replace(masked, empty=EMPTY[0])

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from relpos._checks import Array, quiet
-from relpos._opinion.attempt import HIDDEN, Attempt, evaluate, variant
+from relpos._opinion.attempt import HIDDEN, Attempt
+from relpos._opinion.evaluate import evaluate
 
 #: Terms of the scores, in words.
 TERMS = {
@@ -27,7 +29,7 @@ TERMS = {
 @quiet
 def solve(
     attempt: Attempt,
-    made: Callable[[Array], Attempt],
+    with_numbers: Callable[[Array], Attempt],
     around: Array,
     of_queries: bool = False,
 ) -> Array | None:
@@ -43,8 +45,8 @@ def solve(
     axes = tuple(axis for axis, count in enumerate(shape) if count == 1)
 
     def results(x: Array) -> Array:
-        found = evaluate(made(np.exp(x))).result
-        return np.where(np.isfinite(found), found, np.nan)
+        numbers = evaluate(with_numbers(np.exp(x))).result
+        return np.where(np.isfinite(numbers), numbers, np.nan)
 
     def error(x: Array) -> Array:
         return np.asarray(np.nansum((results(x) - aim) ** 2, axis=axes, keepdims=True))
@@ -56,10 +58,10 @@ def solve(
     for _ in range(9):
         y = results(best)
         slope = (results(best + step) - y) / step
-        sums = (
-            np.nansum(slope * x, axis=axes, keepdims=True) for x in (aim - y, slope)
-        )
-        best = best + np.clip(np.nan_to_num(np.divide(*sums)), -1.0, 1.0)
+        along = np.nansum(slope * (aim - y), axis=axes, keepdims=True)
+        squares = np.nansum(slope * slope, axis=axes, keepdims=True)
+        # Far from the solution a step may be too long.
+        best = best + np.clip(np.nan_to_num(along / squares), -1.0, 1.0)
     explains = error(best).sum() <= 1e-10 * np.nansum(aim**2)
     return np.exp(best) if explains else None
 
@@ -69,45 +71,56 @@ _AROUND = np.linspace(-4.0, 4.0, 9)
 
 def one_number(
     attempt: Attempt,
-    made: Callable[[float], Attempt],
+    with_number: Callable[[float], Attempt],
     around: Array,
     words: str,
-    own: float = 0.0,
+    right: float = 0.0,
 ) -> Iterator[Attempt]:
-    """Use the positive number that explains the results, if it is not its own."""
-    found = solve(attempt, lambda x: made(x.item()), around)
-    if found is not None and not math.isclose(found.item(), own, rel_tol=1e-3):
-        yield replace(made(found.item()), detail=words.format(found.item(), own))
+    """Use the positive number that explains the results, if it is not the right one."""
+
+    def with_numbers(x: Array) -> Attempt:
+        return with_number(x.item())
+
+    solution = solve(attempt, with_numbers, around)
+    if solution is None:
+        return
+    number = solution.item()
+    if not math.isclose(number, right, rel_tol=1e-3):
+        yield replace(with_number(number), detail=words.format(number, right))
 
 
 def other_number(attempt: Attempt, name: str) -> Iterator[Attempt]:
-    def made(x: float) -> Attempt:
+    """Give an argument the number that explains the results."""
+
+    def with_number(x: float) -> Attempt:
         return attempt.with_keywords(**{name: x})
 
-    own = attempt.get(name)
-    if own and own > 0:
+    right = attempt.get(name)
+    if right and right > 0:
         words = f"a {name} of {{:.6g}}, not {{:.6g}}"
-        yield from one_number(attempt, made, math.log(own) + _AROUND, words, own)
+        around = math.log(right) + _AROUND
+        yield from one_number(attempt, with_number, around, words, right)
 
 
-@variant
 def other_factor(attempt: Attempt, field: str, words: str) -> Iterator[Attempt]:
     """Multiply a field by the number that explains the results."""
 
-    def made(x: float) -> Attempt:
+    def with_factor(x: float) -> Attempt:
         return replace(attempt, **{field: x * getattr(attempt, field)})
 
-    yield from one_number(attempt, made, _AROUND, f"{words} times {{:.6g}}", 1.0)
+    yield from one_number(attempt, with_factor, _AROUND, f"{words} times {{:.6g}}", 1.0)
 
 
-weights_factor = other_factor("factor", "the weights, or the results,")
+def weights_factor(attempt: Attempt) -> Iterator[Attempt]:
+    """Multiply the weights by a number."""
+    yield from other_factor(attempt, "factor", "the weights, or the results,")
 
 
 def scores_factor(attempt: Attempt) -> Iterator[Attempt]:
     late = ("rel_bias", "attn_mask", "log_decay", "position_query", "softcap")
     words = "all scores, after what is added to them,"
     if attempt.given(late):  # else that is another scale
-        yield from other_factor("logit_factor", words)(attempt)
+        yield from other_factor(attempt, "logit_factor", words)
 
 
 #: Terms that a factor may be of together, in words.
@@ -120,32 +133,41 @@ TOGETHER: dict[tuple[str, ...], str] = {
 def term_factors(attempt: Attempt) -> Iterator[Attempt]:
     """Multiply some of several terms by a number, or leave them out."""
     names = attempt.given(TERMS)
-    every: dict[tuple[str, ...], str] = {}
-    every |= {(name,): TERMS[name] for name in ("content", *names) if names}
-    every |= {pair: words for pair, words in TOGETHER.items() if pair[1] in names}
-    for some, words in every.items():
-
-        def made(x: float, some: tuple[str, ...] = some) -> Attempt:
-            return attempt.times(x, *some)
-
+    if not names:
+        return
+    groups: dict[tuple[str, ...], str] = {("content",): TERMS["content"]}
+    groups |= {(name,): TERMS[name] for name in names}
+    groups |= {pair: words for pair, words in TOGETHER.items() if pair[1] in names}
+    for group, words in groups.items():
         yield replace(
-            made(0.0), detail=f"{words} left out", left_out=(*attempt.left_out, some[0])
+            attempt.times(0.0, *group),
+            detail=f"{words} left out",
+            left_out=(*attempt.left_out, group[0]),
         )
-        yield from one_number(attempt, made, _AROUND, f"{words} times {{:.6g}}", 1.0)
+        multiplied = partial(_with_terms_times, attempt, group)
+        yield from one_number(
+            attempt, multiplied, _AROUND, f"{words} times {{:.6g}}", 1.0
+        )
+
+
+def _with_terms_times(
+    attempt: Attempt, terms: tuple[str, ...], factor: float
+) -> Attempt:
+    """Multiply some terms by a factor."""
+    return attempt.times(factor, *terms)
 
 
 def query_factors(attempt: Attempt) -> Iterator[Attempt]:
     if attempt.lengths[0] < 2:
         return
-    found = solve(
-        attempt,
-        lambda x: replace(attempt, logit_factor=attempt.logit_factor * x),
-        _AROUND,
-        of_queries=True,
-    )
-    if found is not None and np.ptp(found) > 1e-3:
-        words = ", ".join(f"{x:.3g}" for x in found.ravel()[:6])
+
+    def with_factors(x: Array) -> Attempt:
+        return replace(attempt, logit_factor=attempt.logit_factor * x)
+
+    factors = solve(attempt, with_factors, _AROUND, of_queries=True)
+    if factors is not None and np.ptp(factors) > 1e-3:
+        words = ", ".join(f"{x:.3g}" for x in factors.ravel()[:6])
         detail = f"the scores of each query times a number of its own: {words}"
-        if found.size > 6:
+        if factors.size > 6:
             detail += ", .."
-        yield replace(attempt, logit_factor=attempt.logit_factor * found, detail=detail)
+        yield replace(with_factors(factors), detail=detail)

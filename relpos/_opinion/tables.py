@@ -10,7 +10,7 @@ from itertools import product
 import numpy as np
 
 from relpos._checks import Array
-from relpos._opinion.attempt import Attempt, Changes, relative_to, variant
+from relpos._opinion.attempt import Attempt, Changes, relative_to
 
 TABLES = ("rel_key", "rel_query", "rel_value", "rel_bias")
 
@@ -53,18 +53,20 @@ def reordered(
     here = [name for name in tables_of(attempt) if name in names]
     if not here:
         return None
-    if (buckets := attempt.get("buckets")) is not None:
-        wanted = rows(np.arange(len(buckets)), first_of(attempt, here[0]))
-        fits = here == tables_of(attempt) and (wanted >= 0).all()
-        moved = np.asarray(buckets)[wanted]
-        return attempt.with_keywords(buckets=moved) if fits else None
+    buckets = attempt.get("buckets")
+    if buckets is not None:
+        # All tables have the same buckets, which can be moved, and cannot be zeros.
+        sources = rows(np.arange(len(buckets)), first_of(attempt, here[0]))
+        if here != tables_of(attempt) or (sources < 0).any():
+            return None
+        return attempt.with_keywords(buckets=np.asarray(buckets)[sources])
     changed = {}
     for name in here:
         table, axis = attempt.get(name), axis_of(name)
-        wanted = rows(np.arange(table.shape[axis]), first_of(attempt, name))
-        found = np.array(np.take(table, np.maximum(wanted, 0), axis=axis))
-        np.moveaxis(found, axis, 0)[wanted < 0] = 0
-        changed[name] = found
+        sources = rows(np.arange(table.shape[axis]), first_of(attempt, name))
+        moved = np.array(np.take(table, np.maximum(sources, 0), axis=axis))
+        np.moveaxis(moved, axis, 0)[sources < 0] = 0
+        changed[name] = moved
     return attempt.with_keywords(**changed)
 
 
@@ -72,19 +74,20 @@ def backwards(t: Array, first: int) -> Array:
     return t[::-1]
 
 
-@variant
 def all_reversed(attempt: Attempt, buckets: bool) -> Attempt | None:
-    fits = ("buckets" in attempt.keywords) == buckets
-    return reordered(attempt, backwards) if fits else None
+    """Reverse the tables, or the buckets, in a call that has buckets or has none."""
+    if ("buckets" in attempt.keywords) != buckets:
+        return None
+    return reordered(attempt, backwards)
 
 
-@variant
 def one_reversed(attempt: Attempt, name: str) -> Attempt | None:
-    alone = len(tables_of(attempt)) < 2
-    return None if alone else reordered(attempt, backwards, (name,))
+    """Reverse one of several tables."""
+    if len(tables_of(attempt)) < 2:
+        return None
+    return reordered(attempt, backwards, (name,))
 
 
-@variant
 def by_position(
     attempt: Attempt,
     change: Callable[[Array], Array],
@@ -94,23 +97,55 @@ def by_position(
     """Give r the row of change(r); beyond the table clip, take zeros or wrap."""
 
     def rows(t: Array, first: int) -> Array:
-        wanted = change(t + first) - first
+        sources = change(t + first) - first
         if beyond == "wrap":
-            return wanted % len(t)
-        inside = np.clip(wanted, 0, len(t) - 1)
-        return inside if beyond == "clip" else np.where(wanted == inside, wanted, -1)
+            return sources % len(t)
+        inside = np.clip(sources, 0, len(t) - 1)
+        if beyond == "clip":
+            return np.asarray(inside)
+        return np.where(sources == inside, sources, -1)
 
     return reordered(attempt, rows, names)
 
 
+def signless_past(r: Array) -> Array:
+    """Return the relative position of the earlier key that is as far away."""
+    return -np.abs(r)
+
+
+def not_later(r: Array) -> Array:
+    """Return relative positions, 0 for later keys."""
+    return np.minimum(r, 0)
+
+
+def not_earlier(r: Array) -> Array:
+    """Return relative positions, 0 for earlier keys."""
+    return np.maximum(r, 0)
+
+
+def one_later(r: Array) -> Array:
+    """Return the relative position of the next key."""
+    return r + 1
+
+
+def one_earlier(r: Array) -> Array:
+    """Return the relative position of the key before."""
+    return r - 1
+
+
 def negated(attempt: Attempt) -> Attempt | None:
     """Read at query minus key, where that does not only reverse the table."""
-    if len(spans := spans_of(attempt)) != 1:
+    spans = spans_of(attempt)
+    if len(spans) != 1:
         return None
     ((first, rows),) = spans
     last = first + rows - 1
-    found = None if last == -first else reordered(attempt, backwards)
-    return found and found.with_keywords(min_relative_position=-last)
+    if last == -first:
+        return None
+    reversed_table = reordered(attempt, backwards)
+    if reversed_table is None:
+        return None
+    return reversed_table.with_keywords(min_relative_position=-last)
 
 
 def reversed_within(attempt: Attempt) -> Iterator[Attempt | None]:
@@ -126,10 +161,13 @@ def reversed_within(attempt: Attempt) -> Iterator[Attempt | None]:
     if len(spans) == 1:
         ((begin, rows),) = spans
         sums |= {begin + last for last in lasts} | {begin + rows - 1 + first}
-    inside = all(begin <= first for begin, _ in spans)
-    for both in sorted(sums) if inside else ():
-        if not any(2 * begin + rows - 1 == both for begin, rows in spans):
-            yield by_position(partial(np.subtract, both))(attempt)
+    if any(begin > first for begin, _ in spans):
+        return
+    # Rows reversed within a span have relative positions of one sum, r + r'. The sum
+    # of the whole table is left to "table_reversed".
+    whole_tables = {2 * begin + rows - 1 for begin, rows in spans}
+    for both in sorted(sums - whole_tables):
+        yield by_position(attempt, change=partial(np.subtract, both))
 
 
 def has_2n_rows(attempt: Attempt) -> bool:
@@ -140,16 +178,16 @@ def has_2n_rows(attempt: Attempt) -> bool:
     )
 
 
-@variant
-def read_as(attempt: Attempt, wanted: str) -> Attempt | None:
+def read_as(attempt: Attempt, kind: str) -> Attempt | None:
     """Read the keys' table as "two-sided" in a causal call, or as one of the "past"."""
-    fits = wanted == "past" or attempt.get("is_causal")
-    if tables_of(attempt) != ["rel_key"] or not fits:
+    if tables_of(attempt) != ["rel_key"]:
+        return None
+    if kind == "two-sided" and not attempt.get("is_causal"):
         return None
     rows = rows_of(attempt, "rel_key")
-    firsts = [1 - rows, -(rows // 2)]
-    now, other = firsts if wanted == "two-sided" else reversed(firsts)
-    if first_of(attempt, "rel_key") != now or now == other:
+    of_past, of_both = 1 - rows, -(rows // 2)
+    right, other = (of_past, of_both) if kind == "two-sided" else (of_both, of_past)
+    if first_of(attempt, "rel_key") != right or right == other:
         return None
     return attempt.with_keywords(min_relative_position=other)
 
@@ -161,7 +199,7 @@ WAYS = ("later", "clip", "zero", "wrap")
 def off_by(attempt: Attempt, step: int, beyond: str) -> Attempt | None:
     """Take the row next to the right one; "later" begins every table later."""
     if beyond != "later":
-        return by_position(lambda r: r + step, beyond)(attempt)
+        return by_position(attempt, change=partial(np.add, step), beyond=beyond)
     firsts = {first for first, _ in spans_of(attempt)}
     if len(firsts) != 1:
         return None
@@ -178,27 +216,32 @@ def other_origin(attempt: Attempt) -> Iterator[Attempt | None]:
 
 def off_by_one(attempt: Attempt) -> Iterator[Attempt | None]:
     """Be off by one row, except where `other_origin` explains it."""
-    for step, way in product((1, -1), () if has_2n_rows(attempt) else WAYS):
+    if has_2n_rows(attempt):
+        return
+    for step, way in product((1, -1), WAYS):
         words = (
             f"the row {'after' if step > 0 else 'before'} the right one for each pair, "
             "as by a shift (skew) that is padded on the other side"
         )
-        if found := off_by(attempt, step, way):
-            yield replace(found, detail=words)
+        moved = off_by(attempt, step, way)
+        if moved is not None:
+            yield replace(moved, detail=words)
 
 
-@variant
-def clipped_early(attempt: Attempt, *of: str) -> Attempt | None:
+def clipped_early(attempt: Attempt, sides: tuple[str, ...]) -> Attempt | None:
     """Clip at k - 1 of k, of earlier or later keys, where a pair is that far apart."""
     farthest = np.abs(relative_to(attempt)).max(initial=0)
     for first, rows in spans_of(attempt):
         centred = first == -(rows // 2) and rows % 2 and rows > 1
         if "buckets" in attempt.keywords or not centred or farthest < rows // 2:
             return None
-    return reordered(
-        attempt,
-        lambda t, first: np.clip(t, "earlier" in of, len(t) - 1 - ("later" in of)),
-    )
+
+    def clipped(t: Array, first: int) -> Array:
+        begin = 1 if "earlier" in sides else 0
+        end = len(t) - 2 if "later" in sides else len(t) - 1
+        return np.clip(t, begin, end)
+
+    return reordered(attempt, clipped)
 
 
 def clipped_elsewhere(attempt: Attempt) -> Iterator[Attempt | None]:
@@ -207,14 +250,18 @@ def clipped_elsewhere(attempt: Attempt) -> Iterator[Attempt | None]:
     last = max((rows // 2 for _, rows in spans_of(attempt)), default=0)
     for most in range(1, min(last, 64)):
         clip = partial(np.clip, a_min=-most, a_max=most)
-        if found := by_position(clip)(attempt):
+        clipped = by_position(attempt, change=clip)
+        if clipped is not None:
             words = f"distances clipped at {most}, not at {last}, the largest"
-            yield replace(found, detail=f"{words} of the table")
+            yield replace(clipped, detail=f"{words} of the table")
 
 
 def beyond_the_table(attempt: Attempt) -> Attempt | None:
+    """Use zeros beyond the table where its end rows are right, or the other way."""
+    if not reaches_beyond(attempt):
+        return None
     other = "clip" if attempt.get("beyond") == "zero" else "zero"
-    return attempt.with_keywords(beyond=other) if reaches_beyond(attempt) else None
+    return attempt.with_keywords(beyond=other)
 
 
 def reaches_beyond(attempt: Attempt) -> bool:
@@ -238,7 +285,8 @@ def by_labels(rule: Callable[[Attempt, Array, int, int], Rows]) -> Changes:
     """
 
     def changes(attempt: Attempt) -> Iterator[Attempt]:
-        if attempt.shifted or len(spans := spans_of(attempt)) != 1:
+        spans = spans_of(attempt)
+        if attempt.shifted or len(spans) != 1:
             return
         first, count = spans.pop()
         buckets = attempt.keywords.get("buckets", np.arange(count))
@@ -284,65 +332,74 @@ def other_rows(attempt: Attempt, r: Array, first: int, count: int) -> Rows:
 
 
 def one_table(attempt: Attempt) -> Iterator[Attempt | None]:
+    """Read one of several tables by another rule."""
     names = tables_of(attempt)
+    if len(names) < 2:
+        return
     rules: dict[str, Callable[[Array], Array]] = {
-        "the row after the right one": lambda r: r + 1,
-        "the row before the right one": lambda r: r - 1,
+        "the row after the right one": one_later,
+        "the row before the right one": one_earlier,
         "the row of the distance without its sign": np.abs,
-        "the row of an earlier key for a later one": lambda r: -np.abs(r),
+        "the row of an earlier key for a later one": signless_past,
     }
-    for name in names if len(names) > 1 else ():
-        for words, rule in rules.items():
-            for beyond in ("clip", "zero", "wrap"):
-                found = by_position(rule, beyond, (name,))(attempt)
-                yield found and replace(found, detail=f"{words}, in {name} alone")
+    ways = ("clip", "zero", "wrap")
+    for name, (words, rule), beyond in product(names, rules.items(), ways):
+        changed = by_position(attempt, change=rule, beyond=beyond, names=(name,))
+        if changed is not None:
+            yield replace(changed, detail=f"{words}, in {name} alone")
 
 
 def moved_rows(attempt: Attempt) -> Iterator[Attempt]:
     rows = max((count for _, count in spans_of(attempt)), default=0)
     for step in range(2, min(rows, 64)):
         for side, way in ((step, "after"), (-step, "before")):
-            if made := by_position(partial(np.add, side))(attempt):
-                yield replace(made, detail=f"the row {step} rows {way} the right one")
+            moved = by_position(attempt, change=partial(np.add, side))
+            if moved is not None:
+                yield replace(moved, detail=f"the row {step} rows {way} the right one")
 
 
-@variant
 def other_columns(attempt: Attempt, shape: tuple[int, int]) -> Attempt | None:
     """Read columns as if of this shape, and transposed: sines and cosines, or pairs."""
     changed = {}
     for name, table in attempt.given(("rel_key", "rel_query")).items():
-        if (columns := table.shape[-1]) % 2 or columns < 4:
+        columns = table.shape[-1]
+        if columns % 2 or columns < 4:
             return None
         changed[name] = table[..., np.arange(columns).reshape(shape).T.ravel()]
     return attempt.with_keywords(**changed) if changed else None
 
 
-@variant
 def taken(attempt: Attempt, /, **sources: str) -> Attempt | None:
     """Take each of these tables from another of the same shape."""
     names = {*sources, *sources.values()}
-    alike = len({getattr(attempt.get(name), "shape", name) for name in names}) == 1
+    # A table that is not there counts as one of a shape of its own.
+    shapes = {getattr(attempt.get(name), "shape", name) for name in names}
+    if len(shapes) > 1:
+        return None
     new = {name: attempt.get(source) for name, source in sources.items()}
-    return attempt.with_keywords(**new) if alike else None
+    return attempt.with_keywords(**new)
 
 
-@variant
 def used_for(attempt: Attempt, source: str, target: str) -> Iterator[Attempt]:
     """Use the table of the source for a target without one, alone or for both."""
-    needed = {source, *(("value",) if target == "rel_value" else ())}
-    others = ("pos_bias_v", "position_query") if source == "rel_key" else ()
+    needed, unwanted = {source}, {target}
+    if target == "rel_value":
+        needed.add("value")
+    if source == "rel_key":  # these arguments would have no meaning without it
+        unwanted |= {"pos_bias_v", "position_query"}
+    names = attempt.keywords.keys()
+    if not needed <= names or unwanted & names:
+        return
     table = attempt.get(source)
-    if needed <= attempt.keywords.keys() and not attempt.given((target, *others)):
-        for kept in (None, table):
-            yield attempt.with_keywords(**{source: kept, target: table})
+    for table_of_source in (None, table):
+        yield attempt.with_keywords(**{source: table_of_source, target: table})
 
 
-@variant
 def multiplied(attempt: Attempt, factor: float) -> Attempt | None:
     """Multiply the tables of scores, and the numbers of a mask, by a factor."""
-    here = attempt.given(("rel_key", "rel_query", "rel_bias", "attn_mask"))
-    found = {name: factor * x for name, x in here.items() if x.dtype != bool}
-    return attempt.with_keywords(**found) if found else None
+    terms = attempt.given(("rel_key", "rel_query", "rel_bias", "attn_mask"))
+    multiples = {name: factor * x for name, x in terms.items() if x.dtype != bool}
+    return attempt.with_keywords(**multiples) if multiples else None
 
 
 def u_v_reshaped(attempt: Attempt) -> Iterator[Attempt]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -20,7 +21,9 @@ from relpos._opinion.tables import (
     Rows,
     by_labels,
     by_position,
+    not_later,
     reaches_beyond,
+    signless_past,
     spans_of,
 )
 from relpos._opinion.visibility import shifted
@@ -48,11 +51,12 @@ def _by_rule(rule: Callable[[Array], Array]) -> Changes:
         yield "", rule(r) - first
 
     def changed(attempt: Attempt) -> Iterator[Attempt | None]:
+        # Labels take the nearest row, and cannot stand for zeros beyond a table.
         zeros = attempt.get("beyond") == "zero" and reaches_beyond(attempt)
-        if len(spans_of(attempt)) == 1 and not zeros:  # labels clip
+        if len(spans_of(attempt)) == 1 and not zeros:
             yield from labelled(attempt)
         else:
-            yield by_position(rule)(attempt)
+            yield by_position(attempt, change=rule)
 
     return changed
 
@@ -64,7 +68,8 @@ def _signed(found: Slopes) -> Iterator[Array]:
 def _nothing(attempt: Attempt) -> Attempt | None:
     """Give what is hidden no position term."""
     names = [*attempt.given(PLACED)]
-    names += ["attn_mask"] if has_numbers(attempt, "attn_mask") else []
+    if has_numbers(attempt, "attn_mask"):
+        names.append("attn_mask")
     seen = common(attempt.sets.values()).astype(np.float64)
     return attempt.times(seen, *names) if names else None
 
@@ -73,10 +78,10 @@ def _nothing(attempt: Attempt) -> Attempt | None:
 TERMS_OF_LATER: dict[str, Change | Changes] = {
     "wrapped entries of the shift": shifted,
     "no position terms": _nothing,
-    "rows of the distance without its sign": _by_rule(lambda r: -np.abs(r)),
-    "the row of distance 0": _by_rule(lambda r: np.minimum(r, 0)),
+    "rows of the distance without its sign": _by_rule(signless_past),
+    "the row of distance 0": _by_rule(not_later),
     "rows from the end of the table, as of a negative index": _wrapped,
-    "ALiBi's bias of the other sign": by_slopes(_signed),
+    "ALiBi's bias of the other sign": partial(by_slopes, rule=_signed),
     "FIRE's bias of distance 0": fire.of_past,
 }
 
@@ -87,13 +92,13 @@ def with_later(change: Change | Changes, words: str = "") -> Changes:
     The words are for changes that have none of their own.
     """
 
-    def changed(attempt: Attempt) -> Iterator[Attempt]:
+    def changes(attempt: Attempt) -> Iterator[Attempt]:
         if not hides_later(attempt):
             return
-        for there, other in TERMS_OF_LATER.items():
+        for terms, other in TERMS_OF_LATER.items():
             for later in made(other, attempt):
-                for found in made(change, replace(later, detail="")):
-                    detail = f"{found.detail or words}, with {there} for later keys"
-                    yield replace(found, detail=detail)
+                for changed in made(change, replace(later, detail="")):
+                    detail = f"{changed.detail or words}, with {terms} for later keys"
+                    yield replace(changed, detail=detail)
 
-    return changed
+    return changes

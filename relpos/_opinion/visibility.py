@@ -15,14 +15,7 @@ from typing import Any
 import numpy as np
 
 from relpos._checks import Array
-from relpos._opinion.attempt import (
-    HIDING,
-    Attempt,
-    Changes,
-    common,
-    distances,
-    variant,
-)
+from relpos._opinion.attempt import HIDING, Attempt, Changes, common, distances
 from relpos._opinion.positions import EACH, some
 from relpos._opinion.tables import tables_of
 from relpos.reference.formula import allowed
@@ -49,11 +42,35 @@ def kept_bias(attempt: Attempt) -> Any:
 
 def hidden_by(attempt: Attempt, mask: Any) -> Attempt:
     """Hide by a mask, or None, and by no other argument."""
-    return attempt.with_keywords(**{**dict.fromkeys(HIDING), "attn_mask": mask})
+    arguments = dict.fromkeys(HIDING)
+    arguments["attn_mask"] = mask
+    return attempt.with_keywords(**arguments)
 
 
 def all_seen(attempt: Attempt) -> Attempt | None:
-    return hidden_by(attempt, kept_bias(attempt)) if hides(attempt) else None
+    """Hide nothing."""
+    if not hides(attempt):
+        return None
+    return hidden_by(attempt, kept_bias(attempt))
+
+
+def all_seen_zero_beyond(attempt: Attempt) -> Attempt | None:
+    """Hide nothing, and use zeros for keys that have no row of a table."""
+    seen = all_seen(attempt)
+    return None if seen is None else seen.with_keywords(beyond="zero")
+
+
+def wrapped_seen(attempt: Attempt) -> Attempt | None:
+    """Use the causal shift, and hide nothing of what it wraps."""
+    by_shift = shifted(attempt)
+    return None if by_shift is None else all_seen(by_shift)
+
+
+def shifted_in_encoder(attempt: Attempt) -> Attempt | None:
+    """Use the causal shift where later keys are seen."""
+    if attempt.get("is_causal"):
+        return None
+    return shifted(attempt)
 
 
 def showing(
@@ -65,27 +82,30 @@ def showing(
     pairs, finite = common(sets), kept_bias(attempt)
     sees = pairs.any(axis=-1)
     mask = pairs if finite is None else np.where(pairs, finite, -np.inf)
-    made = replace(hidden_by(attempt, mask), detail=detail)
+    masked = replace(hidden_by(attempt, mask), detail=detail)
     for empty in empties or EMPTY[:1]:
+        # Other weights of empty rows can be told from zeros where there are such rows.
         if empty == "zero" or (sees.any() and not sees.all()):
-            yield replace(made, empty=empty)
+            yield replace(masked, empty=empty)
 
 
 def shifted(attempt: Attempt) -> Attempt | None:
     """Use the causal shift for rows looked up: for later keys it has no row."""
-    own = {"position_query", "labels", "buckets", "rel_query"} & attempt.keywords.keys()
-    if "rel_key" not in attempt.keywords or own:
+    unshifted = {"position_query", "labels", "buckets", "rel_query"}
+    if "rel_key" not in attempt.keywords or unshifted & attempt.keywords.keys():
         return None
     lq, lk = attempt.lengths
-    return replace(attempt, shifted=True) if (attempt.offset == lk - lq).all() else None
+    if (attempt.offset != lk - lq).any():
+        return None
+    return replace(attempt, shifted=True)
 
 
-@variant
 def ignored(attempt: Attempt, name: str) -> Attempt | None:
+    """Ignore an argument that hides; the numbers of a mask stay."""
     if attempt.get(name) is None or attempt.get(name) is False:
         return None
-    kept = kept_bias(attempt) if name == "attn_mask" else None
-    return attempt.with_keywords(**{name: kept})
+    numbers = kept_bias(attempt) if name == "attn_mask" else None
+    return attempt.with_keywords(**{name: numbers})
 
 
 def mask_inverted(attempt: Attempt) -> Attempt | None:
@@ -103,7 +123,6 @@ def mask_transposed(attempt: Attempt) -> Attempt | None:
     return attempt.with_keywords(attn_mask=np.swapaxes(mask, -1, -2))
 
 
-@variant
 def causal_where(
     attempt: Attempt, see: Callable[[Array], Array], offset: Any = None
 ) -> Attempt | None:
@@ -116,27 +135,51 @@ def causal_where(
     return attempt.with_keywords(is_causal=None, attn_mask=both)
 
 
-def other_diagonal(attempt: Attempt) -> Iterator[Attempt | None]:
-    reach = max(attempt.lengths)
-    for step in range(2, min(reach, 64)) if attempt.get("is_causal") else ():
+def is_past_or_own(r: Array) -> Array:
+    """Return True for earlier keys and the query's own."""
+    return r <= 0
+
+
+def is_past(r: Array) -> Array:
+    """Return True for earlier keys."""
+    return r < 0
+
+
+def is_past_own_or_next(r: Array) -> Array:
+    """Return True for earlier keys, the query's own and the one after it."""
+    return r <= 1
+
+
+def is_future_or_own(r: Array) -> Array:
+    """Return True for later keys and the query's own."""
+    return r >= 0
+
+
+def other_diagonal(attempt: Attempt) -> Iterator[Attempt]:
+    """Show keys up to another distance than 0."""
+    if not attempt.get("is_causal"):
+        return
+    for step in range(2, min(max(attempt.lengths), 64)):
         for last, side in ((step, "after"), (-step, "before")):
-            made = causal_where(partial(np.greater_equal, last))(attempt)
+            changed = causal_where(attempt, see=partial(np.greater_equal, last))
             words = f"the last visible key {step} keys {side} each query's own"
-            yield made and replace(made, detail=words)
+            if changed is not None:
+                yield replace(changed, detail=words)
 
 
 def other_corner(attempt: Attempt, end: bool) -> int | None:
     """Return the offset with query 0 at key 0, or the last two together, if new."""
     lq, lk = attempt.lengths
-    wanted = lk - lq if end else 0
-    return None if (attempt.offset == wanted).all() else wanted
+    offset = lk - lq if end else 0
+    return None if (attempt.offset == offset).all() else offset
 
 
-@variant
 def causal_at(attempt: Attempt, end: bool) -> Attempt | None:
-    if (offset := other_corner(attempt, end)) is None:
+    """Count causality from the first query and key, or from the last two."""
+    offset = other_corner(attempt, end)
+    if offset is None:
         return None
-    return causal_where(lambda r: r <= 0, np.asarray(offset))(attempt)
+    return causal_where(attempt, see=is_past_or_own, offset=np.asarray(offset))
 
 
 def keys_left_out(attempt: Attempt) -> Iterator[Attempt]:
@@ -150,16 +193,18 @@ def keys_left_out(attempt: Attempt) -> Iterator[Attempt]:
 
 
 def visible_prefix(attempt: Attempt) -> Iterator[Attempt]:
+    """Show the first keys too, as of a prefix."""
     sets, count = attempt.sets.values(), attempt.lengths[1]
-    past = distances(attempt) <= 0
-    for number in some(count) if sets else ():
+    if not sets:
+        return
+    past, visible = distances(attempt) <= 0, common(sets)
+    for number in some(count):
         first = np.arange(count) < number
-        for whom, shown in (
-            ("all queries", first),
-            ("all later queries", first & past),
-        ):
-            words = f"the first {number} keys visible to {whom}"
-            yield from showing(attempt, [common(sets) | shown], words)
+        words = f"the first {number} keys visible to all"
+        yield from showing(attempt, [visible | first], f"{words} queries")
+        yield from showing(
+            attempt, [visible | (first & past)], f"{words} later queries"
+        )
 
 
 def window_untold(attempt: Attempt) -> Iterator[Attempt]:
@@ -168,18 +213,21 @@ def window_untold(attempt: Attempt) -> Iterator[Attempt]:
     lq, lk = attempt.lengths
     offset = attempt.keywords.get("query_offset", lk - lq)
     for side in range(min(lk, EACH)):
-        both = ((side, side), (None, side)) if not attempt.get("is_causal") else ()
-        for sides in ((side, None), *both):
+        windows: list[tuple[int | None, int | None]] = [(side, None)]
+        if not attempt.get("is_causal"):
+            windows += [(side, side), (None, side)]
+        for sides in windows:
             words = f"a window of {sides}, which no argument says"
             yield attempt.told(words, window=sides, query_offset=offset)
 
 
 def padding_of_zeros(attempt: Attempt) -> Iterator[Attempt]:
     """Set keys and values to 0 where an argument hides a key, and hide nothing."""
-    for name, own in attempt.sets.items():
-        if (own != own[..., :1, :]).any() or (own.ndim > 3 and own.shape[-3] > 1):
-            continue
-        shown = np.swapaxes(own[..., :1, :], -1, -2)
+    for name, pairs in attempt.sets.items():
+        of_keys = pairs[..., :1, :]
+        if (pairs != of_keys).any() or (pairs.ndim > 3 and pairs.shape[-3] > 1):
+            continue  # it hides pairs, or differs in heads
+        shown = np.swapaxes(of_keys, -1, -2)
         zeros = {n: shown * attempt.get(n) for n in ("key", "value")}
         detail = (
             f"keys and values set to 0 where {HIDING[name]} should hide them: they "
@@ -198,7 +246,6 @@ def causal_untold(attempt: Attempt) -> Attempt | None:
     return attempt.with_keywords(is_causal=True, query_offset=offset)
 
 
-@variant
 def offset_at(attempt: Attempt, end: bool) -> Attempt | None:
     """Move the queries to key 0, or to the last of the keys."""
     offset, rotary = other_corner(attempt, end), attempt.rotary
@@ -215,16 +262,16 @@ def offset_at(attempt: Attempt, end: bool) -> Attempt | None:
     return None
 
 
-@variant
 def tables_at(attempt: Attempt, end: bool) -> Attempt | None:
     """Move the queries for the tables alone, where `offset_at` moves causality too."""
     if not tables_of(attempt) or attempt.get("window"):
         return None
-    moved = offset_at(end)(attempt)
-    own = causal_where(lambda r: r <= 0)(attempt)
-    if moved is None or own is None:
+    moved = offset_at(attempt, end=end)
+    # Causality becomes a mask of pairs, which the offset does not move.
+    masked = causal_where(attempt, see=is_past_or_own)
+    if moved is None or masked is None:
         return None
-    return own.with_keywords(query_offset=moved.get("query_offset"))
+    return masked.with_keywords(query_offset=moved.get("query_offset"))
 
 
 def other_offset(attempt: Attempt) -> Iterator[Attempt | None]:
@@ -240,12 +287,12 @@ def other_offset(attempt: Attempt) -> Iterator[Attempt | None]:
         yield attempt.told(detail, query_offset=offset)
 
 
-@variant
 def wider_window(attempt: Attempt, step: int) -> Attempt | None:
     """Change a window by one key on each side that is bounded."""
-    own = attempt.keywords.get("window", ())
-    sides = tuple(side and side + step for side in own)
-    return attempt.with_keywords(window=sides) if sides != tuple(own) else None
+    right = tuple(attempt.keywords.get("window", ()))
+    # A side of 0 keys, or without an end, stays.
+    sides = tuple(side + step if side else side for side in right)
+    return attempt.with_keywords(window=sides) if sides != right else None
 
 
 # ---- the set of an argument ---------------------------------------------------------
@@ -256,7 +303,6 @@ Reset = Callable[[Attempt, Array], Array | None]
 Worded = Iterable[tuple[str, Array | None]]
 
 
-@variant
 def changed(
     attempt: Attempt, name: str, rule: Callable[[Attempt, Array], Worded]
 ) -> Iterator[Attempt]:
@@ -264,24 +310,28 @@ def changed(
     sets = dict(attempt.sets)
     if name == "all" and len(sets) > 1:
         sets = {"all": common(sets.values())}
-    own = sets.pop(name, None)
-    if own is None or attempt.empty != "zero":
+    right = sets.pop(name, None)
+    if right is None or attempt.empty != "zero":
         return
-    for words, found in rule(attempt, own):
-        if found is not None:
-            pairs = common([*sets.values(), found])
-            same = bool((pairs == common(attempt.sets.values())).all())
-            detail = words.format(HIDING.get(name, "all that hides"))
-            yield from showing(attempt, [pairs], detail, *EMPTY[same:])
+    for words, other in rule(attempt, right):
+        if other is None:
+            continue
+        pairs = common([*sets.values(), other])
+        empties: tuple[str, ...] = EMPTY
+        if (pairs == common(attempt.sets.values())).all():
+            empties = EMPTY[1:]  # with zeros it is the formula itself
+        detail = words.format(HIDING.get(name, "all that hides"))
+        yield from showing(attempt, [pairs], detail, *empties)
 
 
 def of_each(reset: Reset, words: str, *names: str) -> list[Changes]:
     """List the change of each argument's set, or of those of some arguments."""
 
-    def rule(attempt: Attempt, own: Array) -> Worded:
-        return [(words, reset(attempt, own))]
+    def rule(attempt: Attempt, pairs: Array) -> Worded:
+        return [(words, reset(attempt, pairs))]
 
-    return [changed(name, rule) for name in names or (*HIDING, "all")]
+    names = names or (*HIDING, "all")
+    return [partial(changed, name=name, rule=rule) for name in names]
 
 
 def crossed(
@@ -312,13 +362,15 @@ def moved(axis: int, step: int) -> Reset:
     return partial(with_axis, axis=axis, change=change)
 
 
-def rolled() -> Iterator[Changes]:
-    """Yield each roll of a set along its keys, and along its queries."""
+def rolled() -> list[Changes]:
+    """List each roll of a set along its keys, and along its queries."""
+    rolls = []
     sides = {-1: "keys, as where a memory is on the other side", -2: "queries"}
     for (axis, side), step in product(sides.items(), range(1, 17)):
         words = f"{{}} rolled by {step} {side}"
         reset = partial(with_axis, axis=axis, change=partial(np.roll, shift=step))
-        yield from of_each(reset, words, "key_lengths", "key_ranges", "attn_mask")
+        rolls += of_each(reset, words, "key_lengths", "key_ranges", "attn_mask")
+    return rolls
 
 
 def joined(
@@ -358,25 +410,55 @@ def with_end(side: str, step: int) -> tuple[Reset, str]:
     return partial(joined, combine=combine, step=step), f"{{}} with {words}"
 
 
-def ends_moved() -> Iterator[Changes]:
+def ends_moved() -> list[Changes]:
+    """List sets that begin or end 2 to 8 keys elsewhere; `RESETS` has one key."""
+    changes = []
     ways = ("end", 1), ("end", -1), ("start", -1), ("start", 1)
-    for (side, sign), n in product(ways, range(2, 9)):
-        names = ("key_lengths", "key_ranges", "attn_mask")
-        yield from of_each(*with_end(side, sign * n), *names)
+    for (side, sign), keys in product(ways, range(2, 9)):
+        reset, words = with_end(side, sign * keys)
+        changes += of_each(reset, words, "key_lengths", "key_ranges", "attn_mask")
+    return changes
+
+
+def of_queries(keys: Array, queries: Array) -> Array:
+    """Return the transposed set, which is that of the queries."""
+    return queries
+
+
+def inverted(attempt: Attempt, x: Array) -> Array:
+    """Show what a set hides."""
+    return ~x
+
+
+def without_own(attempt: Attempt, x: Array) -> Array:
+    """Hide the query's own key too."""
+    return np.asarray(x & (distances(attempt) != 0))
+
+
+def with_first(attempt: Attempt, x: Array) -> Array:
+    """Show the first key to all queries."""
+    return np.asarray(x | (np.arange(x.shape[-1]) == 0))
+
+
+def end_fewer(attempt: Attempt, x: Array) -> Array:
+    """Show one key fewer at each end of what is visible, and never the last key."""
+    next_key = np.zeros_like(x)
+    next_key[..., :-1] = x[..., 1:]
+    return x & next_key
 
 
 #: Changes of each set, in words with {} for its argument.
 RESETS: dict[str, tuple[Reset, str]] = {
     "visible_inverted": (
-        lambda attempt, x: ~x,
+        inverted,
         "{} inverted: keys that it hides are visible, and the others hidden",
     ),
     "visible_transposed": (
-        partial(crossed, combine=lambda keys, queries: queries, of_keys=False),
+        partial(crossed, combine=of_queries, of_keys=False),
         "{} transposed",
     ),
     "visible_of_queries": (
-        partial(crossed, combine=lambda keys, queries: queries, of_keys=True),
+        partial(crossed, combine=of_queries, of_keys=True),
         "{} applied to the queries, not to the keys",
     ),
     "visible_of_both": (
@@ -392,7 +474,7 @@ RESETS: dict[str, tuple[Reset, str]] = {
         "{} of keys equal to that of queries: padding sees padding, and not the rest",
     ),
     "visible_without_own": (
-        lambda attempt, x: x & (distances(attempt) != 0),
+        without_own,
         "{} with the query's own key hidden too",
     ),
     "visible_reversed": (
@@ -413,7 +495,7 @@ RESETS: dict[str, tuple[Reset, str]] = {
     ),
     "visible_end_earlier": with_end("end", -1),
     "visible_end_fewer": (
-        lambda attempt, x: x & np.pad(x[..., 1:], [*[(0, 0)] * (x.ndim - 1), (0, 1)]),
+        end_fewer,
         "{} with one key fewer at the end of what is visible, the last key too",
     ),
     "visible_start_earlier": with_end("start", -1),
@@ -427,7 +509,7 @@ RESETS: dict[str, tuple[Reset, str]] = {
         "{} without its end: all keys after the visible ones are visible too",
     ),
     "visible_with_first": (
-        lambda attempt, x: x | (np.arange(x.shape[-1]) == 0),
+        with_first,
         "{} with the first key visible to all queries",
     ),
     "visible_of_heads": (
@@ -466,48 +548,67 @@ def _window(attempt: Attempt, sides: tuple[Any, Any]) -> Array:
     return np.asarray(allowed(distances(attempt), window=sides))
 
 
-#: Other sides of a window that people mean, in words.
-_MEANT: dict[str, Callable[[int, int], tuple[int, int]]] = {
-    "its sides exchanged": lambda a, b: (b, a),
-    "half of its length": lambda a, b: (a // 2, b // 2),
-    "half of its past on both sides": lambda a, b: (a // 2, a // 2),
-    "half of its past and own key on both sides": lambda a, b: ((a + 1) // 2,) * 2,
-    "the length of its past on both sides": lambda a, b: (a, a),
-    "the length of its future on both sides": lambda a, b: (b, b),
-    "both sides together in the past": lambda a, b: (a + b, 0),
-    "both sides and the own key in the past": lambda a, b: (a + b + 1, 0),
-    "twice its length": lambda a, b: (2 * a, 2 * b),
-}
+def _meant_sides(past: int, future: int) -> dict[str, tuple[int, int]]:
+    """Return other sides of a window that people mean, in words."""
+    half_with_own = (past + 1) // 2
+    return {
+        "its sides exchanged": (future, past),
+        "half of its length": (past // 2, future // 2),
+        "half of its past on both sides": (past // 2, past // 2),
+        "half of its past and own key on both sides": (half_with_own, half_with_own),
+        "the length of its past on both sides": (past, past),
+        "the length of its future on both sides": (future, future),
+        "both sides together in the past": (past + future, 0),
+        "both sides and the own key in the past": (past + future + 1, 0),
+        "twice its length": (2 * past, 2 * future),
+    }
 
 
-def _sides(own: tuple[Any, Any]) -> dict[tuple[Any, Any], str]:
+#: Keys on the two sides of a window; None is a side without an end.
+Sides = tuple[int | None, int | None]
+
+
+def _near(side: int | None) -> list[int | None]:
+    """List numbers of keys near that of a side, and none, and no end."""
+    if side is None:
+        return [0, None]
+    return [max(side - 1, 0), side, side + 1, 0, None]
+
+
+def _sides(right: Sides) -> dict[Sides, str]:
     """Return other sides of a window, and words for those that people mean."""
-    near = [
-        (0, None) if side is None else (max(side - 1, 0), side, side + 1, 0, None)
-        for side in own
-    ]
-    found = dict.fromkeys(product(*near), "")
-    if None not in own:
-        found |= {rule(*own): f", {words}" for words, rule in _MEANT.items()}
-    found.pop(own, None)
-    return found
+    past, future = right
+    others: dict[Sides, str] = {}
+    for sides in product(_near(past), _near(future)):
+        others[sides] = ""
+    if past is not None and future is not None:
+        for words, sides in _meant_sides(past, future).items():
+            others[sides] = f", {words}"
+    others.pop(right, None)
+    return others
 
 
-def _words_of_side(own: Any, side: Any, name: str) -> str:
+def _words_of_side(right: int | None, side: int | None, name: str) -> str:
     """Say how one side of a window differs."""
-    if side is None or own is None:
-        return f"{f'{side} keys' if own is None else 'no bound'} in the {name}"
-    step = side - own
+    if right is None:
+        return f"{side} keys in the {name}"
+    if side is None:
+        return f"no bound in the {name}"
+    step = side - right
     keys = {1: "one key", 2: "two keys"}.get(abs(step), f"{abs(step)} keys")
     return f"{keys} {'more' if step > 0 else 'fewer'} in the {name}"
 
 
 def other_sides(attempt: Attempt, x: Array) -> Worded:
-    own = tuple(attempt.get("window"))
-    for sides, meant in _sides(own).items():
-        names = zip(own, sides, ("past", "future"), strict=True)
-        parts = [_words_of_side(a, b, name) for a, b, name in names if a != b]
-        words = f"{{}} with {' and '.join(parts)}{meant}: {sides}, not {own}"
+    """Give a window other sides."""
+    past, future = right = tuple(attempt.get("window"))
+    for sides, meant in _sides((past, future)).items():
+        parts = []
+        if sides[0] != past:
+            parts.append(_words_of_side(past, sides[0], "past"))
+        if sides[1] != future:
+            parts.append(_words_of_side(future, sides[1], "future"))
+        words = f"{{}} with {' and '.join(parts)}{meant}: {sides}, not {right}"
         yield words, _window(attempt, sides)
 
 
@@ -567,19 +668,24 @@ def with_holes(attempt: Attempt, x: Array) -> Worded:
 
 
 def windows() -> list[Changes]:
-    return [changed("window", rule) for rule in (other_sides, other_ends, in_blocks)]
+    """List the changes of a window that leave it one piece."""
+    rules = (other_sides, other_ends, in_blocks)
+    return [partial(changed, name="window", rule=rule) for rule in rules]
 
 
 def windows_with_holes() -> list[Changes]:
-    return [changed("window", with_holes)]
+    return [partial(changed, name="window", rule=with_holes)]
 
 
 def window_of_diagonals(attempt: Attempt) -> Iterator[Attempt]:
-    if (own := attempt.get("window")) is None:
+    """Show the keys between, or beyond, two diagonals near the sides of a window."""
+    window = attempt.get("window")
+    if window is None:
         return
     kept = [x for n, x in attempt.sets.items() if n not in ("is_causal", "window")]
-    near = {sign * (side or 0) + step for side in own for sign in (1, -1)
-            for step in (-1, 0, 1)}  # fmt: skip
+    near = set()
+    for side, sign, step in product(window, (1, -1), (-1, 0, 1)):
+        near.add(sign * (side or 0) + step)
     r, diagonals = distances(attempt), sorted(near)
     ways = (("and", np.logical_and), ("or", np.logical_or))
     for (word, combine), last, first in product(ways, diagonals, diagonals):
@@ -618,11 +724,14 @@ def combined(attempt: Attempt) -> Iterator[Attempt]:
 
 def numbers_added(attempt: Attempt) -> Iterator[Attempt]:
     """Add the truth values of a set to the scores, as 1 where it shows or hides."""
-    names = attempt.sets if "log_decay" not in attempt.keywords else ()
-    for name, (visible, shows) in product(names, ((True, "shows"), (False, "hides"))):
-        sets, finite = dict(attempt.sets), kept_bias(attempt)
+    if "log_decay" in attempt.keywords:
+        return
+    finite, kinds = kept_bias(attempt), ((True, "shows"), (False, "hides"))
+    for name, (visible, shows) in product(attempt.sets, kinds):
+        sets = dict(attempt.sets)
         number = (sets.pop(name) == visible).astype(np.float64)
-        number = number if finite is None else number + finite
+        if finite is not None:
+            number = number + finite
         if sets:
             number = np.where(common(sets.values()), number, -np.inf)
         words = f"added to the scores, as 1 where it {shows} a key, else 0"

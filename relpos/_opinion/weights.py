@@ -85,13 +85,15 @@ def _pairs(
         ("the reference", weights, theirs),
         ("mine", weights.values(), own),
     ):
-        if unknown := [name for name in asked if name not in state]:
+        unknown = [name for name in asked if name not in state]
+        if unknown:
             raise ValueError(
                 f"weights: got {_listed(unknown)}, which {side} does not have; "
                 f"expected names in its state_dict: {_listed(state)}"
             )
-    given = [*weights.values()]
-    if twice := {name for name in given if given.count(name) > 1}:
+    given = list(weights.values())
+    twice = {name for name in given if given.count(name) > 1}
+    if twice:
         raise ValueError(
             f"weights: got {_listed(sorted(twice))} of mine for several names of the "
             "reference; expected each name once"
@@ -137,20 +139,22 @@ def unpaired(
         return set(), None
     pairs = {old: new for old, new in names.items() if old != new}
     for old, shape in theirs.items():
-        if (new := next((n for n in own if own[n] == shape), None)) is not None:
+        new = next((name for name in own if own[name] == shape), None)
+        if new is not None:
             pairs[old] = new.removesuffix(" of mine")
             del own[new]
-    left = [*(n for n in theirs if n not in pairs), *own]
-    rest = f"without a partner of the same shape: {', '.join(left)}"
     lines = [
         "the parameters of mine have other names, so that numbers and gradients of "
         "these are not compared. Pass the names in the reference and in mine, which "
         "are paired here by shape and order alone:",
         "weights={",
-        *(f"    {old!r}: {new!r}," for old, new in pairs.items()),
-        "}",
-        *([rest] if left else ()),
     ]
+    lines += [f"    {old!r}: {new!r}," for old, new in pairs.items()]
+    lines.append("}")
+    unmatched = [name for name in theirs if name not in pairs]
+    unmatched += own
+    if unmatched:
+        lines.append(f"without a partner of the same shape: {', '.join(unmatched)}")
     return lone, "\n".join(lines)
 
 

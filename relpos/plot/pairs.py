@@ -362,8 +362,10 @@ def relative_position_map(
     places = panel.places_of(array.shape, look)
     own = look._replace(limits=panel.between(look.limits, panel.reach(array), 0.0))
     ax = panel.heat_map(array, own, cmap="PuOr")
-    for i, j in np.argwhere(_clipped(numbers)).tolist() if marked else ():
-        panel.frame(ax, i, j, hatch="..", fill=False, edgecolor=(0.5, 0.5, 0.5, 0.6))
+    if marked:
+        grey = (0.5, 0.5, 0.5, 0.6)
+        for i, j in np.argwhere(_clipped(numbers)).tolist():
+            panel.frame(ax, i, j, hatch="..", fill=False, edgecolor=grey)
     shown = np.full(array.shape, max(array.shape) <= panel.MOST_NUMBERS)
     for i, j in framed:
         shown[i, j] = True  # of more than MOST_NUMBERS, these alone can be read

@@ -206,13 +206,23 @@ def _completed(docstring: str, names: list[str], shared: Mapping[str, str]) -> s
         first = name.split(", ")[0]
         if first in names and first not in own:
             entries.append(f"{name} : {text}")
-    entries.sort(key=lambda x: [*names, "**keywords"].index(re.split("[, ]|\n", x)[0]))
+    order_of_names = [*names, "**keywords"]
+
+    def place(entry: str) -> int:
+        first_name = re.split("[, ]|\n", entry)[0]
+        return order_of_names.index(first_name)
+
+    entries.sort(key=place)
     found["Parameters"] = "\n".join(entry.rstrip() for entry in entries)
     found.setdefault("Returns", _RETURNS)
     found["Raises"] = "\n".join([*filter(None, [found.get("Raises")]), _RAISES])
     order = ("Parameters", "Returns", "Raises", "See Also", "Examples")
-    made = [f"{at}\n{'-' * len(at)}\n{found[at]}" for at in order if at in found]
-    return "\n\n".join([found[""], *made]) + "\n"
+    blocks = [found[""]]
+    for title in order:
+        if title in found:
+            underline = "-" * len(title)
+            blocks.append(f"{title}\n{underline}\n{found[title]}")
+    return "\n\n".join(blocks) + "\n"
 
 
 def colormap_of(cmap: str | Colormap) -> Colormap:

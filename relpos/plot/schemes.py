@@ -331,18 +331,38 @@ def _deberta(length: int) -> dict[str, Any]:
     return {"rel_key": key, "rel_query": query, **settings}
 
 
+def _alibi(length: int) -> dict[str, Any]:
+    return {"rel_bias": relpos.alibi_bias([0.25], length)}
+
+
+def _t5(length: int) -> dict[str, Any]:
+    return {"rel_bias": relpos.t5_bias(_random(32, 1), length)}
+
+
+def _shaw(length: int) -> dict[str, Any]:
+    return {"rel_key": _random(17, _COLUMNS)}
+
+
+def _rotary(length: int) -> Callable[..., Any]:
+    return relpos.apply_rotary
+
+
+def _sinusoidal(length: int) -> Any:
+    return relpos.sinusoidal(length, 64)
+
+
 #: Titles of schemes with random tables, and what makes one for a length.
 EXAMPLES: dict[str, tuple[str, Callable[[int], Any]]] = {
-    "alibi": ("ALiBi", lambda n: {"rel_bias": relpos.alibi_bias([0.25], n)}),
-    "t5": ("T5", lambda n: {"rel_bias": relpos.t5_bias(_random(32, 1), n)}),
+    "alibi": ("ALiBi", _alibi),
+    "t5": ("T5", _t5),
     "kerple": ("KERPLE, logarithmic", _kerple),
     "fire": ("FIRE, causal", _fire),
-    "shaw": ("Shaw, k = 8", lambda n: {"rel_key": _random(17, _COLUMNS)}),
+    "shaw": ("Shaw, k = 8", _shaw),
     "music": ("Music Transformer", _music),
     "transformer_xl": ("Transformer-XL", _transformer_xl),
     "deberta": ("DeBERTa", _deberta),
-    "rotary": ("RoPE", lambda n: relpos.apply_rotary),
-    "sinusoidal": ("sinusoids", lambda n: relpos.sinusoidal(n, 64)),
+    "rotary": ("RoPE", _rotary),
+    "sinusoidal": ("sinusoids", _sinusoidal),
 }
 
 
@@ -453,7 +473,11 @@ def _of_keywords(name: str, keywords: Mapping[str, Any], length: int) -> Array:
         for key, value in keywords.items()
         if key in _HEADS_AT and value is not None
     }
-    heads = [x.shape[at] for k, x in tables.items() if x.ndim >= -(at := _HEADS_AT[k])]
+    heads = []
+    for key, table in tables.items():
+        axis = _HEADS_AT[key]
+        if table.ndim >= -axis:  # else all heads share it
+            heads.append(table.shape[axis])
     widths = [tables[key].shape[-1] for key in _WIDE if key in tables]
     tokens = np.ones((max(heads, default=1), length, widths[0] if widths else 1))
     if "terms" in keywords:

@@ -175,7 +175,12 @@ def umt5(
     >>> recipes.umt5(np.zeros((32, 6)), bidirectional=False)["scale"]
     1.0
     """
-    return t5(**locals())
+    return t5(
+        weight,
+        num_buckets=num_buckets,
+        bidirectional=bidirectional,
+        max_distance=max_distance,
+    )
 
 
 @on_tensors

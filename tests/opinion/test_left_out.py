@@ -13,9 +13,10 @@ from mistakes.row import DISTANCE, RNG, B, D, H, K, L, Q, V, softmax
 import relpos
 from relpos._attention.attention import attention
 from relpos._attention.operands import OPERANDS, TABLES
-from relpos._opinion.attempt import NEEDED, PLACING, evaluate
+from relpos._opinion.attempt import NEEDED, PLACING
 from relpos._opinion.begin import begin
 from relpos._opinion.differences import DIFFERENCES
+from relpos._opinion.evaluate import evaluate
 from relpos._schemes import SCHEMES
 
 KEYS, QUERIES, VALUES = RNG.standard_normal((3, 2 * L - 1, D))

@@ -11,7 +11,7 @@ from mistakes.named import AT, S, check_named, position, seen
 from mistakes.row import DISTANCE, B, D, H, K, L, Q, V, softmax
 
 import relpos
-from relpos._opinion import attempt, search
+from relpos._opinion import evaluate, search
 
 LENGTHS = np.array([7, 4])
 SEEN = np.arange(L) < LENGTHS[:, None]
@@ -154,7 +154,7 @@ def test_attempts_share_what_they_have_in_common(monkeypatch):
         return call
 
     monkeypatch.setattr(search, "evaluate", counted("attempts", search.evaluate))
-    monkeypatch.setattr(attempt, "scores", counted("terms", attempt.scores))
+    monkeypatch.setattr(evaluate, "scores", counted("terms", evaluate.scores))
     q, k, v, out = np.random.default_rng(2).standard_normal((4, 2, L, D))
     table = np.random.default_rng(3).standard_normal((2 * L - 1, D))
     call = {"rel_key": table, "is_causal": True, "window": (3, 0)}

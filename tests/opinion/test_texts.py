@@ -10,13 +10,16 @@ import pytest
 from mistakes.row import RNG, D, H, K, L, Q, V
 
 import relpos
-from relpos._opinion.attempt import evaluate
 from relpos._opinion.begin import begin
+from relpos._opinion.evaluate import evaluate
 from relpos._opinion.search import DIFFERENCES, FURTHER
 
 KEYS, QUERIES, VALUES = RNG.standard_normal((3, 2 * L - 1, D))
+U, W = RNG.standard_normal((2, H, D))
+WEIGHTS, BIASES = RNG.standard_normal((2, 6))
 FIRE = {
-    **dict(zip(("w1", "b1"), RNG.standard_normal((2, 6)), strict=True)),
+    "w1": WEIGHTS,
+    "b1": BIASES,
     "w2": RNG.standard_normal((H, 6)),
     "b2": RNG.standard_normal(H),
     "c": 0.7,
@@ -33,13 +36,8 @@ CALLS = {
     "Transformer-XL": {
         "scheme": "transformer_xl_attention",
         "rel_key": KEYS,
-        **dict(
-            zip(
-                ("pos_bias_u", "pos_bias_v"),
-                RNG.standard_normal((2, H, D)),
-                strict=True,
-            )
-        ),
+        "pos_bias_u": U,
+        "pos_bias_v": W,
         "is_causal": True,
     },
     "music": {"scheme": "music", "rel_key": KEYS[: L + 3]},
@@ -76,29 +74,56 @@ CALLS = {
 #: Rows in which attempts of equal words are ways to write one cause.
 ONE_CAUSE = {
     # what lies beyond a table: its end rows, zeros, or rows from its other end
-    *("off_by_one", "one_table_moved", "index_wraps", "absolute_rows"),
-    *("future_is_past", "rows_reversed"),
+    "off_by_one",
+    "one_table_moved",
+    "index_wraps",
+    "absolute_rows",
+    "future_is_past",
+    "rows_reversed",
     # the shift of the rows of the past, or of all rows
-    *("shift_padding", "shift_row", "shift_padding_and_row", "shift_rows_reversed"),
+    "shift_padding",
+    "shift_row",
+    "shift_padding_and_row",
+    "shift_rows_reversed",
     # the term of the keys beside it, or not
     "not_transposed",
-    *("key_table_for_query", "key_table_for_value", "value_table_for_query"),
+    "key_table_for_query",
+    "key_table_for_value",
+    "value_table_for_query",
     # results that are put back in order, or not
-    *("heads_split", "axes_reordered"),
+    "heads_split",
+    "axes_reordered",
     # the mask is applied before the softmax, or after it too
     "added_after_softmax",
     # numbers of one rule
-    *("rotary_own_angles", "rotary_joined_heads", "rotary_d_model"),
-    *("rotary_exponent_start", "rotary_exponent_width", "rotary_base_scaled"),
-    *("rotary_columns", "rotary_cached_differ", "rotary_keys_restarted"),
-    *("rotary_positions_scaled", "rotary_positions_mixed", "rotary_fragments"),
-    *("bucket_rounding", "bucket_distance", "bucket_logarithm", "bucket_numbers"),
-    *("alibi_heads", "alibi_slopes_from_one", "alibi_slopes_rule"),
+    "rotary_own_angles",
+    "rotary_joined_heads",
+    "rotary_d_model",
+    "rotary_exponent_start",
+    "rotary_exponent_width",
+    "rotary_base_scaled",
+    "rotary_columns",
+    "rotary_cached_differ",
+    "rotary_keys_restarted",
+    "rotary_positions_scaled",
+    "rotary_positions_mixed",
+    "rotary_fragments",
+    "bucket_rounding",
+    "bucket_distance",
+    "bucket_logarithm",
+    "bucket_numbers",
+    "alibi_heads",
+    "alibi_slopes_from_one",
+    "alibi_slopes_rule",
     # weights of queries that see nothing: 0, nan, the mean, or those of all keys
-    *("window_bounds", "window_with_holes", "hidden_by_both"),
+    "window_bounds",
+    "window_with_holes",
+    "hidden_by_both",
     *(row.name for row in DIFFERENCES if row.name.startswith("visible_")),
     # TERMS has one name for the term of a table and of its position query
-    *("term_multiplied", "term_transposed", "term_factor"),
+    "term_multiplied",
+    "term_transposed",
+    "term_factor",
 }
 
 

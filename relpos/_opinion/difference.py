@@ -1,0 +1,51 @@
+"""What a row of the table of known differences has.
+
+The rows are in `conventions.py` and in the files `mistakes_of_*.py`. Those of buckets
+and slopes, of rotary positions and of Transformer-XL's shift are beside their changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple
+
+from relpos._opinion.attempt import Attempt, Change, Changes, made
+
+#: Results in which a difference is of its kind: what a function may return.
+SCORES = ("scores",)
+OUTPUTS = ("outputs",)
+WEIGHTS = ("weights", "outputs")
+ALL_RESULTS = ("scores", "weights", "outputs")
+
+#: With which others a difference is tried. "alone" is without another mistake, but with
+#: a convention; "single" is without a convention, too.
+Beside = Literal["with others", "alone", "single"]
+
+
+class Difference(NamedTuple):
+    """A known difference between implementations of attention."""
+
+    name: str
+    words: str  # to follow "relpos with"
+    forms: Sequence[Change | Changes]  # ways to write it
+    views: tuple[str, ...] = ALL_RESULTS  # the results in which it is of this kind
+    kind: Literal["convention", "mistake"] = "mistake"
+    tried: Beside = "with others"
+    further: Sequence[Changes] = ()  # forms that are tried after all others, alone
+
+    @property
+    def alone(self) -> bool:
+        """True if no other mistake is tried beside it."""
+        return self.tried != "with others"
+
+    @property
+    def single(self) -> bool:
+        """True if no convention is tried beside it, either."""
+        return self.tried == "single"
+
+    def attempts(self, attempt: Attempt) -> Iterator[Attempt]:
+        """Yield the attempt with each form of the difference that it can have."""
+        if attempt.view not in self.views:
+            return
+        for form in self.forms:
+            yield from made(form, attempt)
