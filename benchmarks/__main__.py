@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks import compare, grid, memory, report, text, worker
 from benchmarks.peers import PEERS
 from benchmarks.problems import MODES, SCHEMES, label_of
-from benchmarks.results import Record, Results, stored_path
+from benchmarks.results import Results, stored_path
 from benchmarks.rows import Spec
 from benchmarks.tables import TABLES, price
 from relpos import _bench as table
@@ -79,18 +79,35 @@ def add_rows(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     names = [peer.name for peer in PEERS]
     schemes = [name + way for name in SCHEMES for way in ("", "_causal")]
-    many: dict[str, Any] = {"nargs": "+", "metavar": "NAME"}
     listed = f"{', '.join(SCHEMES)}, or another name of one; each also with _causal"
-    add("--scheme", type=label_of, choices=schemes, default=["music_causal"],
-        help=listed, **many)  # fmt: skip
-    shape = "batch, heads, length, size of a head"
-    add("--shape", nargs="+", type=shape_of, default=[(1, 8, 1024, 64)],
-        metavar="B,H,L,D", help=shape)  # fmt: skip
+    add(
+        "--scheme",
+        nargs="+",
+        metavar="NAME",
+        type=label_of,
+        choices=schemes,
+        default=["music_causal"],
+        help=listed,
+    )
+    add(
+        "--shape",
+        nargs="+",
+        metavar="B,H,L,D",
+        type=shape_of,
+        default=[(1, 8, 1024, 64)],
+        help="batch, heads, length, size of a head",
+    )
     add("--mode", nargs="+", choices=MODES, default=["fwd", "fwdbwd"])
     add("--threads", nargs="+", type=int, default=[1], metavar="N")
     listed = f"all, none, or some of: {', '.join(names)}"
-    add("--peers", choices=["all", "none", *names], default=["all"], help=listed,
-        **many)  # fmt: skip
+    add(
+        "--peers",
+        nargs="+",
+        metavar="NAME",
+        choices=["all", "none", *names],
+        default=["all"],
+        help=listed,
+    )
     add("--grid", action="store_true", help="the rows of the report instead")
     add("--memory", action="store_true", help="then extra memory, too")
     positions = "instead, relpos alone: every scheme over plain attention"
@@ -100,9 +117,11 @@ def add_rows(group: argparse._ArgumentGroup) -> None:
 def chosen(options: argparse.Namespace) -> list[Spec]:
     if options.grid:
         return grid.memory() if options.memory else grid.grid()
-    peers = {"all": grid.names(True), "none": ()}.get(
-        options.peers[0], tuple(options.peers)
-    )
+    peers = tuple(options.peers)
+    if peers[0] == "all":
+        peers = grid.names(True)
+    elif peers[0] == "none":
+        peers = ()
     return [
         Spec(
             name.removesuffix("_causal"),
@@ -122,27 +141,30 @@ def measure(options: argparse.Namespace, path: Path | None) -> None:
     """Print each row that is asked for, and keep it in the file at once."""
     results = Results.read(path) if path and path.exists() else Results()
 
-    def wanted(known: dict[str, Record], every: list[Any]) -> list[Any]:
-        left = known if options.missing else {}
-        return [each for each in every if each.label not in left]
+    def not_known(known: Mapping[str, Any], every: list[Any]) -> list[Any]:
+        """What is to be measured: with --missing not what the file has."""
+        if not options.missing:
+            return every
+        return [each for each in every if each.label not in known]
 
     def keep(
-        known: dict[str, Record], rows: Iterable[Record], shown: Callable[[Record], str]
+        known: dict[str, Any], rows: Iterable[Any], text_of: Callable[[Any], str]
     ) -> None:
         for row in rows:
-            print(shown(row), flush=True)
+            print(text_of(row), flush=True)
             known[row["label"]] = row
             if path:
                 results.write(path)
 
     if options.prices:
-        prices = wanted(results.prices, price.prices(full=True))
+        prices = not_known(results.prices, price.prices(full=True))
         keep(results.prices, price.records(prices), text.of_price)
         return
-    specs, before = wanted(results.rows, chosen(options)), [*results.rows.values()]
+    specs = not_known(results.rows, chosen(options))
+    before = list(results.rows.values())  # a copy: `keep` adds rows while they come
     keep(results.rows, worker.records(specs, options.seconds, before), text.of_row)
     if options.memory:
-        specs = wanted(results.memory, chosen(options))
+        specs = not_known(results.memory, chosen(options))
         specs = [spec for spec in specs if spec.mode != "decode"]
         keep(results.memory, memory.records(specs), text.of_memory)
 

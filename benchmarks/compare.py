@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from benchmarks import grid, text, worker
-from benchmarks.goals import Record, ratio, share_of_ours
-from benchmarks.results import Results, stored_path
+from benchmarks.goals import ratio, share_of_ours
+from benchmarks.results import Record, Results, stored_path
 
 #: What is measured twice differs by less.
 NOISE = 0.07
@@ -40,7 +40,7 @@ def run(seconds: float) -> None:
     worse: list[str] = []
     for row in worker.records(specs, seconds):
         print(text.of_row(row), flush=True)
-        worse += [
-            f"{row['label']}: {what}" for what in fallen(row, stored[row["label"]])
-        ]
-    print("\n".join(["", *(worse or ["nothing fell behind what is stored"])]))
+        for reason in fallen(row, stored[row["label"]]):
+            worse.append(f"{row['label']}: {reason}")
+    print()
+    print("\n".join(worse) if worse else "nothing fell behind what is stored")

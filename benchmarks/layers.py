@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 import transformers
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 from transformers.models.gemma3n.modeling_gemma3n import Gemma3nAudioEncoder
 from transformers.models.gemma4.modeling_gemma4 import Gemma4AudioModel
 from transformers.models.inkling.modeling_inkling import InklingTextModel
@@ -50,9 +50,10 @@ class Caught(NamedTuple):
         """The output, and gradients of what comes in and of all parameters."""
         inputs, keywords = tree_map(_leaf, (self.inputs, self.keywords))
         out = first(self.module(*inputs, **keywords))
-        given: list[Any] = []
-        tree_map(given.append, (inputs, keywords))
-        leaves = [x for x in given if isinstance(x, torch.Tensor) and x.requires_grad]
+        arguments = tree_leaves((inputs, keywords))
+        leaves = [
+            x for x in arguments if isinstance(x, torch.Tensor) and x.requires_grad
+        ]
         leaves += self.module.parameters()
         grads = torch.autograd.grad(
             out, leaves, torch.ones_like(out), allow_unused=True
@@ -83,10 +84,11 @@ def made(kind: Any, settings: dict[str, Any], way: str) -> Any:
     with torch.no_grad():
         for parameter in model.parameters():
             fresh = torch.randn_like(parameter)
-            flat = parameter.ndim < 2
-            parameter.copy_(
-                1 + fresh / 4 if flat else fresh * parameter.shape[-1] ** -0.5
-            )
+            # Biases and scales around 1; matrices so that products keep the size.
+            if parameter.ndim < 2:
+                parameter.copy_(1 + fresh / 4)
+            else:
+                parameter.copy_(fresh * parameter.shape[-1] ** -0.5)
     if way == "replaced":
         relpos.torch.replace_attention(model)
     return model
@@ -97,10 +99,11 @@ def caught(layer: Layer, way: str, length: int) -> Caught:
     model = made(layer.model, layer.settings, way)
     module = next(m for m in model.modules() if type(m).__name__ == layer.attention)
     calls: list[Caught] = []
-    hook = module.register_forward_pre_hook(
-        lambda _, inputs, keywords: calls.append(Caught(module, inputs, keywords)),
-        with_kwargs=True,
-    )
+
+    def catch(module: Any, inputs: Any, keywords: Any) -> None:
+        calls.append(Caught(module, inputs, keywords))
+
+    hook = module.register_forward_pre_hook(catch, with_kwargs=True)
     layer.call(model, torch.randn(1, length, WIDTH).requires_grad_())
     hook.remove()
     return calls[0]

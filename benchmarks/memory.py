@@ -22,6 +22,7 @@ from benchmarks import rows
 from benchmarks.ours import RELPOS
 from benchmarks.peers import PEERS, Peer
 from benchmarks.problems import problem_of
+from benchmarks.results import Entrant, Figures, Record
 from benchmarks.rows import Spec
 from benchmarks.timing import in_child, with_memory
 
@@ -30,7 +31,7 @@ WARM_LENGTH = 32
 GIVING = {"MALLOC_MMAP_THRESHOLD_": str(2**16)}
 
 
-def extra(peer: Peer, spec: Spec) -> dict[str, int | None]:
+def extra(peer: Peer, spec: Spec) -> Figures:
     """Bytes of one call, after what is loaded once has been loaded."""
     batch, heads, length, dim = spec.shape
     short = length if peer.compiled else WARM_LENGTH
@@ -41,12 +42,18 @@ def extra(peer: Peer, spec: Spec) -> dict[str, int | None]:
     del warm
     case = problem_of(spec.scheme, spec.is_causal, spec.shape, spec.mode)
     gc.collect()  # cycles of the call before hold what it used
-    results, more = with_memory(lambda: rows.prepare(peer, case, spec)())
+
+    def prepared_and_called() -> dict[str, Any]:
+        return rows.prepare(peer, case, spec)()
+
+    results, more = with_memory(prepared_and_called)
+    if more is None:  # a system on which the peak is not known
+        return {"bytes": None}
     held = sum(x.nbytes for x in results.values())
-    return {"bytes": more and max(more - held, 0)}
+    return {"bytes": max(more - held, 0)}
 
 
-def run_child(name: str, specs: Sequence[Spec]) -> Iterator[dict[str, Any]]:
+def run_child(name: str, specs: Sequence[Spec]) -> Iterator[Entrant]:
     """One peer's entries, as far as the process comes."""
     asked = {"name": name, "specs": [asdict(spec) for spec in specs]}
     environment = os.environ | dict.fromkeys(rows.THREAD_VARIABLES, "1") | GIVING
@@ -59,14 +66,20 @@ def run_child(name: str, specs: Sequence[Spec]) -> Iterator[dict[str, Any]]:
         )
 
 
-def records(specs: Sequence[Spec]) -> list[dict[str, Any]]:
+def records(specs: Sequence[Spec]) -> list[Record]:
     """A row for each, all peers in it."""
-    made = [asdict(spec) | {"label": spec.label, "entrants": []} for spec in specs]
+    made: list[Record] = []
+    for spec in specs:
+        fields: Any = asdict(spec) | {"label": spec.label, "entrants": []}
+        made.append(fields)
     for peer in (RELPOS, *PEERS):
-        asked = [n for n, s in enumerate(specs) if peer.name in ("relpos", *s.peers)]
-        entries = run_child(peer.name, [specs[n] for n in asked]) if asked else ()
-        for n, found in zip(asked, entries, strict=False):
-            made[n]["entrants"].append(found)
+        numbers = [n for n, s in enumerate(specs) if peer.name in ("relpos", *s.peers)]
+        if not numbers:
+            continue
+        # Not strict: a child that dies leaves out its last entries.
+        entries = run_child(peer.name, [specs[n] for n in numbers])
+        for n, entrant in zip(numbers, entries, strict=False):
+            made[n]["entrants"].append(entrant)
     return made
 
 
@@ -74,8 +87,8 @@ def main() -> None:
     asked = json.loads(sys.argv[1])
     peer = next(each for each in (RELPOS, *PEERS) if each.name == asked["name"])
     for fields in asked["specs"]:
-        found = rows.entry(peer, partial(extra, peer, Spec.of(fields)))
-        print(json.dumps(found), flush=True)
+        entrant = rows.entry(peer, partial(extra, peer, Spec.of(fields)))
+        print(json.dumps(entrant), flush=True)
 
 
 if __name__ == "__main__":

@@ -15,14 +15,20 @@ def prepare(case: Problem, mode: str, threads: int) -> Work:
     """Return calls of the scheme's function; "bwd" is the backward of one forward."""
     if mode == "bwd":
         return case.bind_backward(threads, case.grad_out)
-    keeps_context = {"return_context": True} if mode == "fwdbwd" else {}
-    call = case.call(threads, **keeps_context)
+    if mode == "fwdbwd":
+        with_context = case.call(threads, return_context=True)
 
-    def both() -> dict[str, Array]:
-        made = call()
-        return {"out": made.out, **case.gradients(made, threads, case.grad_out)}
+        def both() -> dict[str, Array]:
+            result = with_context()
+            return {"out": result.out, **case.gradients(result, threads, case.grad_out)}
 
-    return both if keeps_context else lambda: {"out": call()}
+        return both
+    call = case.call(threads)
+
+    def forward() -> dict[str, Array]:
+        return {"out": call()}
+
+    return forward
 
 
 RELPOS = Peer("relpos", False, None, prepare)

@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.goals import Record, fastest, share_of_ours
-from benchmarks.results import Results
+from benchmarks.goals import fastest, share_of_ours
+from benchmarks.results import Entrant, Record, Results
 
 #: Colours that people of any eye can tell apart (Okabe and Ito), and a mark for each.
 STYLES = {
@@ -144,14 +144,15 @@ def shares(sheet: Any, results: Results) -> None:
 
 def price_of_positions(sheet: Any, results: Results) -> None:
     """Bars: time of each scheme over what it costs more than, at the longest length."""
-    rows = [row for row in results.prices.values() if row["figure"] is not None]
-    longest = max(row["length"] for row in rows)
-    rows = [row for row in rows if row["length"] == longest]
+    rows = results.prices.values()
+    longest = max(row["length"] for row in rows if row["figure"] is not None)
     bars: dict[str, dict[str, float]] = {}
-    for row in rows:  # the causal direction comes after both, and stays
-        bars.setdefault(f"{row['name']} / {row['over']}", {})[row["way"]] = row[
-            "figure"
-        ]
+    # Where both directions were measured, the causal one comes later, and stays.
+    for row in rows:
+        figure = row["figure"]
+        if figure is not None and row["length"] == longest:
+            of_scheme = bars.setdefault(f"{row['name']} / {row['over']}", {})
+            of_scheme[row["way"]] = figure
     names = sorted(bars, key=lambda name: max(bars[name].values()), reverse=True)
     sheet.set_size_inches(8.4, 1.2 + 0.3 * len(names))
     axes = sheet.subplots()
@@ -170,9 +171,9 @@ def times(sheet: Any, results: Results) -> None:
     """The Music Transformer's: relpos, the fastest loop and the fastest ready-made."""
     left, right = sheet.subplots(1, 2)
     figures: dict[str, Figure] = {
-        "relpos": lambda row: row["entrants"][0].get("seconds"),
-        "fastest peer": lambda row: seconds(row, False),
-        "fastest ready-made peer": lambda row: seconds(row, True),
+        "relpos": seconds_of_relpos,
+        "fastest peer": partial(seconds, ready_made=False),
+        "fastest ready-made peer": partial(seconds, ready_made=True),
     }
     for (what, figure), style in zip(figures.items(), KINDS.values(), strict=True):
         xs, ys = series(results, "music", True, "fwdbwd", figure)
@@ -191,28 +192,38 @@ def finish(axes: Any, unit: str, title: str) -> None:
     lengths_below(axes)
 
 
+def seconds_of_relpos(row: Record) -> float | None:
+    return row["entrants"][0].get("seconds")
+
+
 def seconds(row: Record, ready_made: bool) -> float | None:
     """Return the time of the fastest peer."""
     best = fastest(row, ready_made)
     return best.seconds if best else None
 
 
+def kind_of(entrant: Entrant) -> str:
+    """Return the key of KINDS."""
+    if entrant["name"] == "relpos":
+        return "relpos"
+    return "ready-made peers" if entrant["ready_made"] else "loops over blocks"
+
+
 def memory_lines(axes: Any, results: Results) -> None:
     """Extra memory of relpos, and of the leanest peer of each kind."""
-    found: dict[str, dict[int, float]] = {}
+    lines: dict[str, dict[int, float]] = {}
     for row in results.memory.values():
         if row["mode"] != "fwdbwd" or row["shape"][:2] != [1, 8]:
             continue
-        for x in row["entrants"]:
-            if x.get("bytes"):
-                what = "ready-made peers" if x["ready_made"] else "loops over blocks"
-                what = "relpos" if x["name"] == "relpos" else what
-                least = found.setdefault(what, {})
-                length = row["shape"][2]
-                least[length] = min(x["bytes"] / 1e6, least.get(length, float("inf")))
-    for what, points in found.items():
+        length = row["shape"][2]
+        for entrant in row["entrants"]:
+            size = entrant.get("bytes")
+            if size:
+                least = lines.setdefault(kind_of(entrant), {})
+                least[length] = min(size / 1e6, least.get(length, float("inf")))
+    for kind, points in lines.items():
         xs = sorted(points)
         ys = [points[n] for n in xs]
-        label = what if what == "relpos" else f"leanest of {what}"
-        axes.plot(xs, ys, **KINDS[what], label=label)
+        label = kind if kind == "relpos" else f"leanest of {kind}"
+        axes.plot(xs, ys, **KINDS[kind], label=label)
     finish(axes, "MB beyond inputs and results", "extra memory of the same")

@@ -54,7 +54,11 @@ def checked(
     call = functools.partial(getattr(library(), loop), *addresses, *sizes)
     call()
     check_error(arrays[-1], exact, what)
-    return lambda: (call(), arrays)  # keeps them, as the call has their addresses
+
+    def call_of_arrays() -> object:
+        return call(), arrays  # keeps them alive: the call has only their addresses
+
+    return call_of_arrays
 
 
 def gemv_pairs(query: Array, key: Array, value: Array) -> Callable[[], object]:

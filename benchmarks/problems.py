@@ -76,12 +76,14 @@ class Problem:
         return np.full((*query.shape[:-1], value.shape[-1]), fill, query.dtype)
 
     def call(self, threads: int, **more: Any) -> Callable[[], Any]:
-        given = {**self.arrays, **self.options, "num_threads": threads, **more}
-        return partial(getattr(relpos, self.function), **given)
+        """Return the call of relpos on all arguments; `more` may replace some."""
+        keywords = {**self.arrays, **self.options, "num_threads": threads, **more}
+        return partial(getattr(relpos, self.function), **keywords)
 
     def gradients(self, result: Any, threads: int, grad_out: Array) -> dict[str, Array]:
-        found = result.context.backward(grad_out, num_threads=threads)
-        return as_compared({name: getattr(found, name) for name in self.arrays})
+        """Return the gradients of a result of `call`, as they are compared."""
+        gradients = result.context.backward(grad_out, num_threads=threads)
+        return as_compared({name: getattr(gradients, name) for name in self.arrays})
 
     def bind_backward(
         self, threads: int, grad_out: Array
@@ -102,14 +104,18 @@ class Problem:
         error = self.check_backward(threads, what)
         if way == "backward":
             return self.bind_backward(threads, self.grad_out), error
-        return lambda: self.bind_backward(threads, self.grad_out)(), error
+
+        def forward_and_backward() -> dict[str, Array]:
+            return self.bind_backward(threads, self.grad_out)()
+
+        return forward_and_backward, error
 
     @cached_property
     def grad_out(self) -> Array:
         """Return a random gradient of the result, of numbers of float32."""
         out = self.out(0)
-        made = np.random.default_rng(2).standard_normal(out.shape).astype(np.float32)
-        return made.astype(out.dtype)
+        drawn = np.random.default_rng(2).standard_normal(out.shape)
+        return drawn.astype(np.float32).astype(out.dtype)
 
     def rows(self) -> Array:
         """Return the queries to check, with the first and the last."""
@@ -118,9 +124,13 @@ class Problem:
 
     def of_row(self, row: int) -> dict[str, Any]:
         """Return the arguments in float64 of a call with one of the queries."""
-        given = {name: x.astype(np.float64) for name, x in self.arrays.items()}
-        asked = {n: of_query(n, x, row) for n, x in (given | self.options).items()}
-        return asked | {"query_offset": self.options.get("query_offset", 0) + row}
+        keywords: dict[str, Any] = {}
+        for name, array in self.arrays.items():
+            keywords[name] = of_query(name, array.astype(np.float64), row)
+        for name, value in self.options.items():
+            keywords[name] = of_query(name, value, row)
+        keywords["query_offset"] = self.options.get("query_offset", 0) + row
+        return keywords
 
     def check(self, out: Array, what: str) -> float:
         """Return the error of some rows of `out` by the reference."""
@@ -148,25 +158,25 @@ class Problem:
         ]
         dense = self.bind_backward(threads, grad_out)()
         sparse = self.bind_backward(threads, few)()
-        pairs = {}
+        errors = []
         for name in sparse:
-            found = [each[name] for each in expected]
-            if (axis := query_axis(name)) is None:
-                pairs[name] = sparse[name], np.sum(found, axis=0)
+            of_rows = [gradients[name] for gradients in expected]
+            axis = query_axis(name)
+            if axis is None:
+                result, exact = sparse[name], np.sum(of_rows, axis=0)
             else:
-                whole = dense[name].take(rows, axis)
-                pairs[name] = whole, np.concatenate(found, axis)
-        return max(
-            check_error(*pair, f"{what}, {name}", GRADIENT_LIMIT)
-            for name, pair in pairs.items()
-        )
+                result = dense[name].take(rows, axis)
+                exact = np.concatenate(of_rows, axis)
+            label = f"{what}, {name}"
+            errors.append(check_error(result, exact, label, GRADIENT_LIMIT))
+        return max(errors)
 
-    def written_gradients(self, grad_out: Array, **given: Any) -> dict[str, Array]:
+    def written_gradients(self, grad_out: Array, **keywords: Any) -> dict[str, Array]:
         """Return the gradients by the reference, of arguments in float64."""
         if self.function == "fire_attention":
-            return as_compared(fire_backward(reference, grad_out, **given))
-        given = {"min_relative_position": self.table_start, **given}
-        return reference.attention_backward(grad_out, **given)._asdict()
+            return as_compared(fire_backward(reference, grad_out, **keywords))
+        keywords.setdefault("min_relative_position", self.table_start)
+        return reference.attention_backward(grad_out, **keywords)._asdict()
 
 
 #: Parameters of FIRE, but for b2, which moves all scores of a row: its gradient is 0.
@@ -221,11 +231,10 @@ def drawn(
     name: str, length: int, dtype: str, is_causal: bool, heads: int, dim: int
 ) -> dict[str, Array]:
     """Make the other operands of a scheme, as the catalogue does."""
-    inputs = (
-        arguments_of(name, is_causal)
-        if {*scheme_called(name).operands} <= {*OPERANDS}
-        else next(row.inputs for row in ROWS if row.scheme == name)
-    )
+    if {*scheme_called(name).operands} <= {*OPERANDS}:
+        inputs = arguments_of(name, is_causal)
+    else:  # a scheme with inputs of its own has a row of the catalogue
+        inputs = next(row.inputs for row in ROWS if row.scheme == name)
     made: dict[str, Array] = inputs(np.dtype(dtype), heads, length, dim)
     return {n: x for n, x in made.items() if n not in ("query", "key", "value")}
 
@@ -317,8 +326,8 @@ SCHEMES = {
 
 def label_of(name: str) -> str:
     """Return the label of a scheme by any of its names, "_causal" at their end kept."""
-    scheme, causal = name.removesuffix("_causal"), name.endswith("_causal")
-    return f"{same_name(scheme, SCHEMES)}{'_causal' * causal}"
+    label = same_name(name.removesuffix("_causal"), SCHEMES)
+    return f"{label}_causal" if name.endswith("_causal") else f"{label}"
 
 
 def decode(

@@ -6,13 +6,12 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from benchmarks import pictures
 from benchmarks.goals import (
     GOALS,
     Goal,
-    Record,
     fastest,
     is_long,
     ranked,
@@ -20,7 +19,7 @@ from benchmarks.goals import (
     share_of_ours,
 )
 from benchmarks.peers import PEERS as ALL_PEERS
-from benchmarks.results import MEASURED, Results
+from benchmarks.results import MEASURED, PriceRecord, Record, Results
 from benchmarks.text import table
 
 HERE = Path(__file__).parent
@@ -64,9 +63,11 @@ def page(results: Results, drawn: dict[str, str]) -> str:
         parts += ["## The price of positions", PRICE]
         parts += [prices_table(results.prices.values())]
     for mode, title in MODES.items():
-        found = [row for row in rows if row["mode"] == mode and row["threads"] == 1]
-        parts += [f"## {title}", times_table(found)] if found else []
-    if several := [row for row in rows if row["threads"] > 1]:
+        alone = [row for row in rows if row["mode"] == mode and row["threads"] == 1]
+        if alone:
+            parts += [f"## {title}", times_table(alone)]
+    several = [row for row in rows if row["threads"] > 1]
+    if several:
         parts += ["## Two threads", THREADS, threads_table(several, results.rows)]
     if results.memory:
         parts += ["## Extra memory", MEMORY, memory_table(results.memory.values())]
@@ -110,7 +111,9 @@ another file. `--quick` repeats a few rows and names those that are now slower."
 def about(results: Results) -> str:
     facts = results.facts
     dates = sorted(row["date"] for row in results.rows.values())
-    when = dates[0] if dates[0][:10] == dates[-1][:10] else f"{dates[0]} to {dates[-1]}"
+    when = dates[0]
+    if dates[-1][:10] != dates[0][:10]:  # on another day
+        when += f" to {dates[-1]}"
     versions = ", ".join(
         f"{name} {facts[name]}" for name in ("numpy", "torch", "jax") if facts.get(name)
     )
@@ -137,25 +140,27 @@ in some rows of decoding."""
 def goals_table(rows: list[Record]) -> str:
     """Each goal with the lowest and the middle figure of its rows."""
     head = "rows", "peer / relpos", "goal", "lowest", "median", "reached", "lowest at"
-    return table(head, [line for goal in GOALS for line in goal_line(goal, rows)])
+    lines = []
+    for goal in GOALS:
+        ratios = goal.ratios(rows)
+        if ratios:
+            lines.append(goal_line(goal, ratios))
+    return table(head, lines)
 
 
-def goal_line(goal: Goal, rows: list[Record]) -> list[list[str]]:
-    found = goal.ratios(rows)
-    if not found:
-        return []
-    (lowest, where), (middle, _) = found[0], found[len(found) // 2]
-    reached = sum(figure >= goal.least for figure, _ in found)
+def goal_line(goal: Goal, ratios: list[tuple[float, str]]) -> list[str]:
+    """The cells of a goal; `ratios` has the figures of its rows, the lowest first."""
+    lowest, label = ratios[0]
+    middle, _ = ratios[len(ratios) // 2]
+    reached = sum(figure >= goal.least for figure, _ in ratios)
     return [
-        [
-            goal.text,
-            "the fastest ready-made" if goal.ready_made else "the fastest peer",
-            f"≥ {goal.least:.1f}",
-            f"**{lowest:.2f}**",
-            f"{middle:.2f}",
-            f"{reached} of {len(found)}",
-            where,
-        ]
+        goal.text,
+        "the fastest ready-made" if goal.ready_made else "the fastest peer",
+        f"≥ {goal.least:.1f}",
+        f"**{lowest:.2f}**",
+        f"{middle:.2f}",
+        f"{reached} of {len(ratios)}",
+        label,
     ]
 
 
@@ -193,16 +198,20 @@ def threads_table(several: list[Record], rows: dict[str, Record]) -> str:
     """A line for each row of more than one thread."""
     lines = []
     for row in sorted(several, key=order):
-        alone = rows.get(str(row["label"]).split(", ")[0])
-        both, one = share_of_ours(row), share_of_ours(alone) if alone else None
+        # The label of the same row in one thread has no ", 2 threads".
+        alone = rows.get(row["label"].split(", ")[0])
+        share_alone = share_of_ours(alone) if alone else None
+        share_each = share_of_ours(row)
+        of_one = ""
+        if share_each and share_alone:
+            of_one = f"{share_each / share_alone:.2f}"
         name, _, time, share, *others = times_line(row)
-        of_one = f"{both / one:.2f}" if both and one else ""
         lines.append([name, MODES[row["mode"]].lower(), time, share, of_one, *others])
     head = ("", "", "relpos", "of peak", "of one thread", "fastest peer", TIMES)
     return table((*head, "ready-made", TIMES), lines)
 
 
-def prices_table(rows: Iterable[Record]) -> str:
+def prices_table(rows: Iterable[PriceRecord]) -> str:
     """A line for each scheme and direction, a column for each length and way."""
     cells: dict[tuple[str, str], dict[tuple[int, str], str]] = {}
     for row in rows:
@@ -221,22 +230,22 @@ def prices_table(rows: Iterable[Record]) -> str:
 
 def milliseconds(seconds: float) -> str:
     number = seconds * 1e3
-    return (f"{number:.0f}" if number >= 100 else f"{number:#.3g}") + " ms"
+    digits = f"{number:.0f}" if number >= 100 else f"{number:#.3g}"
+    return f"{digits} ms"
 
 
 def memory_table(rows: Iterable[Record]) -> str:
     """A column for each row of memory, a line for each entrant."""
     columns = sorted(rows, key=lambda row: (row["mode"], row["shape"][2]))
     sizes = [{x["name"]: x.get("bytes") for x in row["entrants"]} for row in columns]
-    head = [
-        "",
-        *(f"{MODES[row['mode']].lower()}, L = {row['shape'][2]}" for row in columns),
-    ]
+    head = [""]
+    for row in columns:
+        head.append(f"{MODES[row['mode']].lower()}, L = {row['shape'][2]}")
     lines = []
     for name in dict.fromkeys(name for each in sizes for name in each):
-        found = [each.get(name) for each in sizes]
-        if any(size is not None for size in found):
-            cells = ["" if size is None else f"{size / 1e6:.1f}" for size in found]
+        of_name = [each.get(name) for each in sizes]
+        if any(size is not None for size in of_name):
+            cells = ["" if size is None else f"{size / 1e6:.1f}" for size in of_name]
             lines.append([name, *cells])
     return table(head, lines)
 
@@ -251,10 +260,15 @@ def everybody(rows: list[Record]) -> list[str]:
             continue
         head = ("", "time", f"{TIMES} relpos", "error", "")
         lines = [
-            [x["name"], milliseconds(x["seconds"]), f"{ratio(x, ours):.2f}",
-             f"{x['error']:.0e}", "ready-made" * x["ready_made"]]
+            [
+                x["name"],
+                milliseconds(x["seconds"]),
+                f"{ratio(x, ours):.2f}",
+                f"{x['error']:.0e}",
+                "ready-made" if x["ready_made"] else "",
+            ]
             for x in timed
-        ]  # fmt: skip
+        ]
         summary = f"<details><summary>{row['label']}</summary>"
         parts.append(f"{summary}\n\n{table(head, lines)}\n\n</details>")
     return parts
@@ -269,9 +283,9 @@ def left_out(rows: list[Record]) -> str:
                 key = x["name"], x["skipped"]
                 reasons[key] = reasons.get(key, 0) + 1
     compiled = ", ".join(peer.name for peer in ALL_PEERS if peer.compiled)
-    said = f"{compiled} were run\nonly for one sequence of length 1024 in one thread."
+    note = f"{compiled} were run\nonly for one sequence of length 1024 in one thread."
     lines = [[*key, str(n)] for key, n in sorted(reasons.items())]
-    return f"{said}\n\n{table(('', 'because', 'rows'), lines)}"
+    return f"{note}\n\n{table(('', 'because', 'rows'), lines)}"
 
 
 # ---- the README above ----------------------------------------------------------------
@@ -279,12 +293,12 @@ def left_out(rows: list[Record]) -> str:
 BEGIN = "<!-- written by python -m benchmarks --report -->"
 END = "<!-- end -->"
 #: The rows of the table, by their schemes.
-SAID = {
+LINES_IN_SHORT = {
     "Music Transformer and Transformer-XL": ("music", "xl"),
     "Shaw's relative keys and values": ("shaw",),
     "attention without positions": ("plain",),
 }
-SCHEMES = [scheme for schemes in SAID.values() for scheme in schemes]
+SCHEMES = [scheme for schemes in LINES_IN_SHORT.values() for scheme in schemes]
 PEERS = {"numpy": "NumPy", "torch": "PyTorch", "jax": "JAX"}
 PICTURE = "time of the fastest peer over that of relpos, against the length"
 
@@ -303,6 +317,10 @@ class Column(NamedTuple):
         some = [ratio for scheme in schemes for ratio in self.ratios[scheme]]
         return f"{min(some):.2f} to {max(some):.2f}" if some else "not measured"
 
+    def cases(self) -> int:
+        """The number of cases that were measured."""
+        return sum(len(ratios) for ratios in self.ratios.values())
+
     def reach(self) -> str:
         """The lengths from the shortest to the longest."""
         shortest, longest = min(self.lengths), max(self.lengths)
@@ -320,40 +338,47 @@ def with_lines(text: str, results: Results, folder: Path = MEASURED) -> str:
 
 def in_short(results: Results, folder: Path) -> str:
     """A table of all CPUs, and the picture of the results."""
-    found = columns(results, folder)
+    cpus = columns(results, folder)
     lines = [
-        *([said, *(x.cell(schemes) for x in found)] for said, schemes in SAID.items()),
-        ["lengths", *(x.reach() for x in found)],
-        ["cases measured", *(str(sum(map(len, x.ratios.values()))) for x in found)],
-        ["compared with", *(x.peers for x in found)],
-        ["month", *(x.measured for x in found)],
+        [title, *(x.cell(schemes) for x in cpus)]
+        for title, schemes in LINES_IN_SHORT.items()
+    ]
+    lines += [
+        ["lengths", *(x.reach() for x in cpus)],
+        ["cases measured", *(str(x.count()) for x in cpus)],
+        ["compared with", *(x.peers for x in cpus)],
+        ["month", *(x.measured for x in cpus)],
     ]
     cpu = results.facts["cpu"]
     titles = [each["title"] for each in listed(folder) if each["name"] == cpu]
     picture = f"![{PICTURE}, on {titles[0] if titles else cpu}]"
-    written = table(["", *(x.title for x in found)], lines)
+    written = table(["", *(x.title for x in cpus)], lines)
     return f"{written}\n\n{picture}(benchmarks/pictures/ratios.svg)"
 
 
-def listed(folder: Path) -> list[Record]:
+def listed(folder: Path) -> list[dict[str, Any]]:
+    """The entries of cpus.toml: of a measured CPU only its name and title."""
     text = (folder / "cpus.toml").read_text(encoding="utf-8")
-    found: list[Record] = tomllib.loads(text)["cpu"]
-    return found
+    entries: list[dict[str, Any]] = tomllib.loads(text)["cpu"]
+    return entries
 
 
 def columns(results: Results, folder: Path) -> list[Column]:
     """The CPUs that are listed, in their order, and those with rows alone."""
     stored = [Results.read(path) for path in sorted(folder.glob("*.json"))]
-    full = {each.facts["cpu"]: each for each in [*stored, results]}
+    # `results` is last: it replaces what is stored of the same CPU.
+    with_rows = {each.facts["cpu"]: each for each in [*stored, results]}
     found = []
-    for each in listed(folder):
-        if rows := full.pop(each["name"], None):
-            found.append(of_rows(each["title"], rows))
-        else:
-            ratios = {scheme: each.get(scheme, []) for scheme in SCHEMES}
-            of_all = each["measured"], each["lengths"], each["peers"], ratios
-            found.append(Column(each["title"], *of_all))
-    found += [of_rows(name, rows) for name, rows in full.items()]
+    for cpu in listed(folder):
+        measured = with_rows.pop(cpu["name"], None)
+        if measured is not None:
+            found.append(of_rows(cpu["title"], measured))
+            continue
+        ratios = {scheme: cpu.get(scheme, []) for scheme in SCHEMES}
+        found.append(
+            Column(cpu["title"], cpu["measured"], cpu["lengths"], cpu["peers"], ratios)
+        )
+    found += [of_rows(name, measured) for name, measured in with_rows.items()]
     return [column for column in found if any(column.ratios.values())]
 
 
@@ -362,10 +387,12 @@ def of_rows(title: str, results: Results) -> Column:
     ratios: dict[str, list[float]] = {scheme: [] for scheme in SCHEMES}
     lengths, dates = set(), set()
     for row in results.rows.values():
-        if is_long(row, *SCHEMES) and (best := fastest(row)):
+        best = fastest(row) if is_long(row, *SCHEMES) else None
+        if best is not None:
             ratios[row["scheme"]].append(best.ratio)
             lengths.add(row["shape"][2])
             dates.add(row["date"])
     measured = datetime.fromisoformat(max(dates)).strftime("%B %Y") if dates else ""
-    peers = ", ".join(said for name, said in PEERS.items() if results.facts.get(name))
+    known = [title for name, title in PEERS.items() if results.facts.get(name)]
+    peers = ", ".join(known)
     return Column(title, measured, sorted(lengths), peers, ratios)

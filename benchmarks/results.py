@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import relpos
 from benchmarks.timing import BEST_ISA, CORES, cpu_name
@@ -18,7 +18,63 @@ PACKAGES = ("numpy", "torch", "jax")
 #: Lists of the file, and attributes of `Results`.
 KINDS = ("rows", "memory", "prices")
 
-Record = dict[str, Any]
+#: What was measured where: CPU, kernels and versions, by name.
+Facts = dict[str, Any]
+
+
+class Figures(TypedDict, total=False):
+    """What is measured of an entrant."""
+
+    error: float
+    seconds: float
+    share: float  # of what the yardstick does in the same time
+    kept: int  # repeats in which the clock did not move
+    tried: int
+    bytes: int | None
+
+
+class Entrant(Figures):
+    """relpos or a peer in a row: its figures, or the reason why it has none."""
+
+    name: str
+    ready_made: bool
+    skipped: NotRequired[str]
+
+
+class Record(TypedDict):
+    """A row: fields of `Spec`, and the entrants, of which relpos is the first."""
+
+    scheme: str
+    is_causal: bool
+    mode: str
+    shape: list[int]
+    threads: int
+    peers: list[str]
+    label: str
+    entrants: list[Entrant]
+    useful: NotRequired[float]
+    date: NotRequired[str]
+
+
+class PriceRecord(TypedDict):
+    """The time of a scheme over that of plain attention; None if none was kept."""
+
+    label: str
+    name: str
+    over: str
+    way: str
+    direction: str
+    length: int
+    heads: int
+    figure: float | None
+    lowest: float | None
+    highest: float | None
+    kept: int
+    tried: int
+    seconds: float | None
+    error: float | None
+    target: float | None
+    date: str
 
 
 def stored_path() -> Path:
@@ -26,7 +82,7 @@ def stored_path() -> Path:
     return MEASURED / (re.sub(r"\W+", "-", cpu_name().lower()).strip("-") + ".json")
 
 
-def facts() -> Record:
+def facts() -> Facts:
     versions: dict[str, str | None] = {}
     for name in PACKAGES:
         try:
@@ -45,18 +101,18 @@ def facts() -> Record:
 class Results:
     """Rows of each kind by label; a row that is measured again replaces the old one."""
 
-    def __init__(self, about: Record | None = None) -> None:
+    def __init__(self, about: Facts | None = None) -> None:
         self.facts = facts() if about is None else about
         self.rows: dict[str, Record] = {}
         self.memory: dict[str, Record] = {}
-        self.prices: dict[str, Record] = {}
+        self.prices: dict[str, PriceRecord] = {}
 
     @classmethod
     def read(cls, path: Path) -> Results:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        results = cls(found["facts"])
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        results = cls(stored["facts"])
         for kind in KINDS:
-            rows = found.get(kind, [])  # earlier files have no prices
+            rows = stored.get(kind, [])  # earlier files have no prices
             setattr(results, kind, {row["label"]: row for row in rows})
         return results
 
@@ -71,12 +127,13 @@ class Results:
         unfinished.replace(path)
 
 
-def lines(rows: Iterable[Record]) -> str:
+def lines(rows: Iterable[Record | PriceRecord]) -> str:
     """Return a JSON list, a row in each line."""
     return "[\n" + ",\n".join(json.dumps(rounded(row)) for row in rows) + "\n]"
 
 
 def rounded(value: Any) -> Any:
+    """Return numbers of JSON with four digits, which is more than repeats agree in."""
     if isinstance(value, dict):
         return {name: rounded(x) for name, x in value.items()}
     if isinstance(value, (list, tuple)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from time import perf_counter, process_time
@@ -15,6 +15,7 @@ from benchmarks.ours import RELPOS, exact_results, largest_error
 from benchmarks.peers import PEERS, Peer, Skipped
 from benchmarks.peers.base import Work
 from benchmarks.problems import SCHEMES, Problem, problem_of
+from benchmarks.results import Entrant, Figures, Record
 
 ROOT = Path(__file__).resolve().parents[1]
 #: What libraries read once, when they are loaded.
@@ -66,41 +67,40 @@ def prepare(peer: Peer, case: Problem, spec: Spec) -> Work:
     return peer.prepare(case, spec.mode, spec.threads)
 
 
-def entry(peer: Peer, found: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Return what is found of a peer, or the reason for which it is left out."""
-    about: dict[str, Any] = {"name": peer.name, "ready_made": peer.ready_made}
+def entry(peer: Peer, measure: Callable[[], Figures]) -> Entrant:
+    """Return what is measured of a peer, or the reason why it is left out."""
     try:
-        return about | found()
+        return {"name": peer.name, "ready_made": peer.ready_made, **measure()}
     except Skipped as reason:
-        return about | {"skipped": str(reason)}
+        text = str(reason)
     except Exception as failure:  # of another library: it is named, the others go on
-        first = (str(failure).splitlines() or [""])[0]
-        text = f"failed: {type(failure).__name__}: {first}"
-        return about | {"skipped": text[:200]}
+        first_line = (str(failure).splitlines() or [""])[0]
+        text = f"failed: {type(failure).__name__}: {first_line}"[:200]
+    return {"name": peer.name, "ready_made": peer.ready_made, "skipped": text}
 
 
 def checked(
     peers: Iterable[Peer], case: Problem, spec: Spec, clock: timing.Clock
-) -> tuple[dict[str, Work], dict[str, float], list[dict[str, Any]]]:
+) -> tuple[dict[str, Work], dict[str, float], list[Entrant]]:
     """Return works whose results are right, and the seconds of their calls, by peer.
 
     The last result has the error of each peer, or the reason why it is left out.
     """
-    wanted = exact_results(case, spec.mode, spec.threads)
+    exact = exact_results(case, spec.mode, spec.threads)
     works: dict[str, Work] = {}
     seconds: dict[str, float] = {}
 
-    def check(peer: Peer) -> dict[str, Any]:
+    def check(peer: Peer) -> Figures:
         work = prepare(peer, case, spec)
         start = clock()
-        found = work()
-        first = clock() - start
-        error = largest_error(found, wanted)
-        if not error <= ERROR_LIMIT:
+        results = work()
+        time = clock() - start
+        error = largest_error(results, exact)
+        if not error <= ERROR_LIMIT:  # nan is refused, too
             raise Skipped(f"wrong result, error {error:.1e}")
-        if first < LONG_CALL:
-            first = timing.seconds_of(work, 1, clock)
-        works[peer.name], seconds[peer.name] = work, first
+        if time < LONG_CALL:  # a first call compiles and loads: take the next one
+            time = timing.seconds_of(work, 1, clock)
+        works[peer.name], seconds[peer.name] = work, time
         return {"error": error}
 
     return works, seconds, [entry(peer, partial(check, peer)) for peer in peers]
@@ -120,12 +120,12 @@ def yardstick_of(spec: Spec, case: Problem, clock: timing.Clock) -> timing.Yards
     return timing.fma_yardstick(timing.BEST_ISA, "float32", spec.threads, clock)
 
 
-def measure(spec: Spec, budget: float) -> dict[str, Any]:
+def measure(spec: Spec, budget: float) -> Record:
     """Return the row of the JSON file, timed for about `budget` seconds."""
     case = problem_of(spec.scheme, spec.is_causal, spec.shape, spec.mode)
     chosen = [RELPOS, *(peer for peer in PEERS if peer.name in spec.peers)]
     clock = process_time if spec.threads == 1 else perf_counter
-    works, seconds, said = checked(chosen, case, spec, clock)
+    works, seconds, entrants = checked(chosen, case, spec, clock)
     samples = timing.alternate(
         works,
         yardstick_of(spec, case, clock),
@@ -136,14 +136,24 @@ def measure(spec: Spec, budget: float) -> dict[str, Any]:
         kinds={peer.name: (peer is RELPOS, peer.ready_made) for peer in chosen},
     )
     useful = amount(spec, case)
-    for about in said:
-        if about["name"] in samples:
-            about |= figures(samples[about["name"]], useful)
-    about = asdict(replace(spec, peers=()))
-    return about | {"label": spec.label, "useful": useful, "entrants": said}
+    for n, entrant in enumerate(entrants):
+        if entrant["name"] in samples:
+            measured = figures(samples[entrant["name"]], useful)
+            entrants[n] = {**entrant, **measured}
+    return {
+        "scheme": spec.scheme,
+        "is_causal": spec.is_causal,
+        "mode": spec.mode,
+        "shape": list(spec.shape),
+        "threads": spec.threads,
+        "peers": [],  # the entrants say which
+        "label": spec.label,
+        "useful": useful,
+        "entrants": entrants,
+    }
 
 
-def figures(samples: timing.Samples, useful: float) -> dict[str, Any]:
+def figures(samples: timing.Samples, useful: float) -> Figures:
     """Return the seconds of an entrant, its share of the peak, and counts."""
     return {
         "seconds": samples.seconds,

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter, process_time
-from typing import Any
+from typing import Any, TypedDict
 
 import dask
 import dask.array as da
@@ -33,7 +33,15 @@ WRT = ("query", "key", "value", "rel_key")
 REACH = 4096
 SIZES = (6_250, 12_500, 25_000)
 WAYS = {"forward": False, "and backward": True}
-Results = dict[str, Any]
+#: Arrays by the names of arguments, or of results.
+Arrays = dict[str, Any]
+
+
+class Settings(TypedDict):
+    """Keywords of attention over a window of the past."""
+
+    window: tuple[int, int]
+    min_relative_position: int
 
 
 @dataclass(frozen=True)
@@ -60,7 +68,7 @@ PROBLEMS = (
 QUICK = (Problem(8, 512, 512, (1, 512)), Problem(8, 512, 512, (8, 256)))
 
 
-def arrays(heads: int, length: int, reach: int) -> dict[str, Any]:
+def arrays(heads: int, length: int, reach: int) -> Arrays:
     """The rows, a table for all distances, and the gradient of out."""
     rng = np.random.default_rng(0)
     draw = partial(rng.standard_normal, dtype=np.float32)
@@ -69,50 +77,48 @@ def arrays(heads: int, length: int, reach: int) -> dict[str, Any]:
     return rows | {"rel_key": draw((reach, DIM))}
 
 
-def settings(reach: int) -> dict[str, Any]:
+def settings(reach: int) -> Settings:
     return {"window": (reach - 1, 0), "min_relative_position": 1 - reach}
 
 
 def results(
-    function: Callable[..., Any], given: Results, reach: int, backward: bool
-) -> Results:
-    rows = {name: x for name, x in given.items() if name != "grad_out"}
-    result = function(**rows, **settings(reach), return_context=True)
-    if not backward:
-        return {"out": result.out}
-    gradients = result.context.backward(given["grad_out"], wrt=WRT)
-    return {"out": result.out, **{name: getattr(gradients, name) for name in WRT}}
+    function: Callable[..., Any], inputs: Arrays, reach: int, backward: bool
+) -> Arrays:
+    """The output, and with `backward` the gradients of WRT."""
+    operands = {name: x for name, x in inputs.items() if name != "grad_out"}
+    result = function(**operands, **settings(reach), return_context=True)
+    arrays = {"out": result.out}
+    if backward:
+        gradients = result.context.backward(inputs["grad_out"], wrt=WRT)
+        for name in WRT:
+            arrays[name] = getattr(gradients, name)
+    return arrays
 
 
 def works_of(
     problem: Problem, threads: int, backward: bool
-) -> dict[str, Callable[[], Results]]:
-    given = arrays(problem.heads, problem.length, problem.reach)
+) -> dict[str, Callable[[], Arrays]]:
+    """Both calls by name, on the same inputs."""
+    inputs = arrays(problem.heads, problem.length, problem.reach)
     chunks = (*problem.chunk, DIM)
-    cut = {
+    in_chunks = {
         name: x if name == "rel_key" else da.from_array(x, chunks=chunks)
-        for name, x in given.items()
+        for name, x in inputs.items()
     }
-    rest = problem.reach, backward
 
-    def in_memory() -> Results:
+    def in_memory() -> Arrays:
         with relpos.threads(threads):
-            return results(relpos.attention, given, *rest)
+            return results(relpos.attention, inputs, problem.reach, backward)
 
-    return {
-        "memory": in_memory,
-        "sharded": lambda: computed(
-            results(relpos.sharded.attention, cut, *rest), threads
-        ),
-    }
+    def sharded() -> Arrays:
+        lazy = results(relpos.sharded.attention, in_chunks, problem.reach, backward)
+        (computed,) = dask.compute(lazy, scheduler="threads", num_workers=threads)
+        return {**computed}
 
-
-def computed(lazy: Results, threads: int) -> Results:
-    (found,) = dask.compute(lazy, scheduler="threads", num_workers=threads)
-    return {**found}
+    return {"memory": in_memory, "sharded": sharded}
 
 
-def check(problem: Problem, mine: Results, other: Results) -> None:
+def check(problem: Problem, mine: Arrays, other: Arrays) -> None:
     for name, array in other.items():
         error = np.linalg.norm(mine[name] - array) / np.linalg.norm(array)
         if not error <= ERROR_LIMIT:
@@ -131,19 +137,20 @@ def ratio(problem: Problem, threads: int, backward: bool, seconds: float) -> flo
 
 def task(rows: int, backward: bool) -> tuple[Callable[[], Any], int]:
     """One block of so many queries and keys, and the bytes of its arguments."""
-    given = arrays(1, rows, REACH)
-    held = sum(x.nbytes for name, x in given.items() if name != "grad_out")
-    grad_out = given.pop("grad_out")
-    lazy = {name: da.from_array(x, chunks=-1) for name, x in given.items()}
+    operands = arrays(1, rows, REACH)
+    grad_out = operands.pop("grad_out")
+    held = sum(x.nbytes for x in operands.values())
+    lazy = {name: da.from_array(x, chunks=-1) for name, x in operands.items()}
     result = relpos.sharded.attention(**lazy, **settings(REACH), return_context=True)
     if not backward:
         return partial(run, result.context.persist), held
     with dask.config.set(scheduler="synchronous"):
         context = result.context.persist()
     gradients = context.backward(da.from_array(grad_out, chunks=-1))
-    wanted = [getattr(gradients, name) for name in WRT]
-    kept = 2 * grad_out.nbytes + 3 * rows * grad_out.itemsize  # out, and three by row
-    return partial(run, partial(dask.compute, *wanted)), held + kept
+    chosen = [getattr(gradients, name) for name in WRT]
+    # grad_out, and what the context keeps: out, and three numbers of each row
+    kept = 2 * grad_out.nbytes + 3 * rows * grad_out.itemsize
+    return partial(run, partial(dask.compute, *chosen)), held + kept
 
 
 def run(work: Callable[[], Any]) -> Any:
@@ -192,7 +199,8 @@ def main() -> None:
         for rows in SIZES:
             print(memory_line(rows), flush=True)
     seconds = 0.2 if asked.quick else asked.seconds
-    for problem in QUICK if asked.quick else PROBLEMS:
+    problems = QUICK if asked.quick else PROBLEMS
+    for problem in problems:
         for way, backward in WAYS.items():
             found = ratio(problem, asked.threads, backward, seconds)
             print(f"{problem}, {way}: {found:.2f} times relpos.attention", flush=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from benchmarks.goals import Record, ranked, ratio
+from benchmarks.goals import ranked, ratio
+from benchmarks.results import PriceRecord, Record
 
 
 def of_row(row: Record) -> str:
@@ -14,10 +15,11 @@ def of_row(row: Record) -> str:
     lines = [row["label"]]
     for x in ranked(row):
         times = f"{ratio(x, ours):6.2f} x relpos" if "share" in ours else f"{'':15}"
+        ready_made = ", ready-made" if x["ready_made"] else ""
         lines.append(
             f"  {x['name']:<28}{x['seconds'] * 1e3:10.3f} ms {times} "
             f"{x['share']:6.3f} {unit}, error {x['error']:.0e}, "
-            f"{x['kept']} of {x['tried']} kept{', ready-made' * x['ready_made']}"
+            f"{x['kept']} of {x['tried']} kept{ready_made}"
         )
     skipped = [x for x in row["entrants"] if "skipped" in x]
     lines += [f"  {x['name']:<28}{x['skipped']}" for x in skipped]
@@ -28,13 +30,16 @@ def of_memory(row: Record) -> str:
     """The same of extra memory."""
     lines = [f"{row['label']}: memory beyond inputs and results"]
     for x in row["entrants"]:
-        known = x.get("bytes") is not None
-        said = f"{x['bytes'] / 1e6:10.1f} MB" if known else x.get("skipped", "unknown")
-        lines.append(f"  {x['name']:<28}{said}")
+        size = x.get("bytes")
+        if size is None:
+            text = x.get("skipped", "unknown")
+        else:
+            text = f"{size / 1e6:10.1f} MB"
+        lines.append(f"  {x['name']:<28}{text}")
     return "\n".join(lines)
 
 
-def of_price(row: Record) -> str:
+def of_price(row: PriceRecord) -> str:
     """One line: the ratio and how far its repeats lie apart."""
     if row["figure"] is None:
         return f"{row['label']}: no repeat was kept"

@@ -92,7 +92,11 @@ def read_yardstick(arrays: Sequence[Array]) -> Yardstick:
     times = {reduce: min(seconds(reduce) for _ in range(4)) for reduce in (max_, dot)}
     fastest = min(times, key=times.__getitem__)
     passes = math.ceil(YARDSTICK_SECONDS / times[fastest])
-    return lambda: size * passes / sum(seconds(fastest) for _ in range(passes))
+
+    def rate() -> float:
+        return size * passes / sum(seconds(fastest) for _ in range(passes))
+
+    return rate
 
 
 @dataclass
@@ -120,8 +124,10 @@ class Samples:
     def add(self, sample: Sample) -> None:
         """Keep a sample, or drop it where the clock moved."""
         before, after = sample.before, sample.after
-        moved = abs(before - after) > YARDSTICK_SPREAD * max(before, after)
-        (self.dropped if moved else self.kept).append(sample)
+        if abs(before - after) > YARDSTICK_SPREAD * max(before, after):
+            self.dropped.append(sample)
+        else:
+            self.kept.append(sample)
 
 
 def far_off(
@@ -151,21 +157,27 @@ def alternate(
     left out. It ends after ROUNDS, or when `budget` seconds are over. Several threads
     of one work are asleep before the next is timed.
     """
-    left, samples = dict(works), {name: Samples() for name in works}
-    first = first or {n: seconds_of(work, 1, perf_counter) for n, work in works.items()}
+    running = dict(works)
+    samples = {name: Samples() for name in works}
+    if not first:
+        first = {
+            name: seconds_of(work, 1, perf_counter) for name, work in works.items()
+        }
     kinds = kinds or {name: name for name in works}
     calls = {
-        n: math.ceil(SAMPLE_SECONDS / max(time, 1e-7)) for n, time in first.items()
+        name: math.ceil(SAMPLE_SECONDS / max(seconds, 1e-7))
+        for name, seconds in first.items()
     }
-    rest = AWAKE_SECONDS if threads > 1 else 0.0
+    pause = AWAKE_SECONDS if threads > 1 else 0.0
     end = perf_counter() + budget
-    found = rounds(left, calls, yardstick, clock, rest=rest)
-    for turn, timed in enumerate(found, 1):
+    # `rounds` reads `running` anew for each round: what is deleted is timed no more.
+    turns = rounds(running, calls, yardstick, clock, rest=pause)
+    for turn, timed in enumerate(turns, 1):
         for name, sample in timed.items():
             samples[name].add(sample)
         if turn == FEWEST_ROUNDS:
             for name in far_off(first, kinds):
-                del left[name]
+                del running[name]
         if turn == ROUNDS or (turn >= FEWEST_ROUNDS and perf_counter() > end):
             break
     return samples

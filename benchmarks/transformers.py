@@ -16,10 +16,10 @@ from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from time import process_time, strftime
-from typing import Any
+from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
 from benchmarks import text
-from benchmarks.results import facts
+from benchmarks.results import Facts, facts
 from benchmarks.rows import ROOT
 from benchmarks.timing import (
     BEST_ISA,
@@ -31,7 +31,9 @@ from benchmarks.timing import (
 from benchmarks.worker import environment
 
 LENGTHS = (512, 2048)
-DIRECTIONS = {"forward": "forward", "training": "step"}
+Direction: TypeAlias = Literal["forward", "training"]
+#: Direction -> the method of `Caught` that is measured.
+DIRECTIONS: dict[Direction, str] = {"forward": "forward", "training": "step"}
 #: Relative to the largest entry of each result.
 ERROR_LIMIT = 1e-3
 REPORT = Path(__file__).with_suffix(".md")
@@ -59,7 +61,11 @@ def in_fork(work: Callable[[], Any]) -> Any:
     """The result of a call in a copy of this process, which has its own memory."""
     context = get_context("fork")
     read, write = context.Pipe(duplex=False)
-    child = context.Process(target=lambda: write.send(work()))
+
+    def send() -> None:
+        write.send(work())
+
+    child = context.Process(target=send)
     child.start()
     write.close()  # so that a child that fails ends the wait
     result = read.recv()
@@ -80,102 +86,121 @@ def check(name: str, way: str, mine: list[Any], eager: list[Any]) -> None:
     """
     import torch
 
-    scale = max(float(x.abs().max()) for x in eager[1:] if x is not None)
-    rounding = 4 * torch.finfo(torch.float32).eps * scale
+    largest = max(float(x.abs().max()) for x in eager[1:] if x is not None)
+    rounding = 4 * torch.finfo(torch.float32).eps * largest
     for number, (a, b) in enumerate(zip(mine, eager, strict=True)):
         if b is None and (a is None or not a.any()):
             continue
-        floor = rounding / ERROR_LIMIT if number else 0.0
-        error = float((a - b).abs().max()) / max(float(b.abs().max()), floor)
+        scale = float(b.abs().max())
+        if number:  # a gradient: the first result is the output
+            scale = max(scale, rounding / ERROR_LIMIT)
+        error = float((a - b).abs().max()) / scale
         if not error <= ERROR_LIMIT:
             raise ValueError(f"{name} {way}: result {number} is {error:.0e} off eager")
 
 
-def measure(name: str, length: int) -> dict[str, Any]:
+class Cost(TypedDict):
+    """Seconds of a call, and its peak of memory; None where that is not known."""
+
+    bytes: int | None
+    seconds: NotRequired[float]
+
+
+class ModelRow(TypedDict):
+    """A model at a length: what each way costs, in both directions."""
+
+    model: str
+    length: int
+    forward: dict[str, Cost]
+    training: dict[str, Cost]
+
+
+def measure(name: str, length: int) -> ModelRow:
     """One row: seconds and bytes of each way and direction."""
     import torch
 
     from benchmarks.layers import LAYERS, caught
 
     layer = LAYERS[name]
-    row: dict[str, Any] = {"model": name, "length": length}
     torch.set_num_threads(1)
-    for way in layer.ways:  # what is loaded with a first call
+    for way in layer.ways:  # a first call loads modules and makes caches
         caught(layer, way, 32).step()
     layers = {way: caught(layer, way, length) for way in layer.ways}
+    row: ModelRow = {"model": name, "length": length, "forward": {}, "training": {}}
+    # Memory before the calls below, which leave more of it with the allocator.
     for direction, method in DIRECTIONS.items():
-        row[direction] = {
-            way: {"bytes": in_fork(partial(memory_of, getattr(found, method)))}
-            for way, found in layers.items()
-        }
-    wanted = layers["eager"].step()
-    for way, found in layers.items():
-        check(name, way, found.step(), wanted)
+        for way, layer_of_way in layers.items():
+            work = getattr(layer_of_way, method)
+            row[direction][way] = {"bytes": in_fork(partial(memory_of, work))}
+    expected = layers["eager"].step()
+    for way, layer_of_way in layers.items():
+        check(name, way, layer_of_way.step(), expected)
     yardstick = fma_yardstick(BEST_ISA, "float32", 1, process_time)
     for direction, method in DIRECTIONS.items():
-        works = {way: getattr(found, method) for way, found in layers.items()}
+        works = {way: getattr(each, method) for way, each in layers.items()}
         samples = alternate(works, yardstick, process_time, BUDGET)
         for way in works:
             row[direction][way]["seconds"] = samples[way].seconds
     return row
 
 
-def rows(names: list[str], lengths: list[int]) -> list[dict[str, Any]]:
+def measured(names: list[str], lengths: list[int]) -> list[ModelRow]:
     """All rows, those of a model by a process of its own."""
-    made = []
+    rows: list[ModelRow] = []
     for name in names:
-        asked = "--rows", json.dumps([name, lengths])
         for row in in_child(
-            "benchmarks.transformers", *asked, environment=environment(1), folder=ROOT
+            "benchmarks.transformers",
+            "--rows",
+            json.dumps([name, lengths]),
+            environment=environment(1),
+            folder=ROOT,
         ):
-            made.append(row)
+            rows.append(row)
             print(text_of(row), file=sys.stderr, flush=True)
-    return made
+    return rows
 
 
-def text_of(row: dict[str, Any]) -> str:
-    said = [f"{row['model']}, L = {row['length']}"]
+def text_of(row: ModelRow) -> str:
+    """The row in three lines, for a terminal."""
+    lines = [f"{row['model']}, L = {row['length']}"]
     for direction in DIRECTIONS:
-        each = ", ".join(
-            f"{way} {milliseconds(x)} ms {megabytes(x)} MB"
-            for way, x in row[direction].items()
-        )
-        said.append(f"  {direction}: {each}")
-    return "\n".join(said)
+        costs = [
+            f"{way} {milliseconds(cost)} ms {megabytes(cost)} MB"
+            for way, cost in row[direction].items()
+        ]
+        lines.append(f"  {direction}: {', '.join(costs)}")
+    return "\n".join(lines)
 
 
-def milliseconds(found: dict[str, Any]) -> str:
-    return f"{found['seconds'] * 1e3:.1f}"
+def milliseconds(cost: Cost) -> str:
+    return f"{cost['seconds'] * 1e3:.1f}"
 
 
-def megabytes(found: dict[str, Any]) -> str:
-    return "?" if found["bytes"] is None else f"{found['bytes'] / 1e6:.0f}"
+def megabytes(cost: Cost) -> str:
+    return "?" if cost["bytes"] is None else f"{cost['bytes'] / 1e6:.0f}"
 
 
-def report(made: list[dict[str, Any]], about: dict[str, Any]) -> str:
+def report(rows: list[ModelRow], about: Facts) -> str:
+    """The page: what was measured, and a table for each direction."""
     parts = [HEADER.format(**about, limit=ERROR_LIMIT)]
-    for direction, title in (("forward", "Forward"), ("training", "Training step")):
-        parts += [f"## {title}\n", table(made, direction), ""]
+    parts += ["## Forward\n", table(rows, "forward"), ""]
+    parts += ["## Training step\n", table(rows, "training"), ""]
     return "\n".join(parts)
 
 
-def table(made: list[dict[str, Any]], direction: str) -> str:
+def table(rows: list[ModelRow], direction: Direction) -> str:
     """A line for each model and length: times, the ratio, memory."""
     ways = ("eager", "sdpa", "registered", "replaced")
     heads = [f"{way}, ms" for way in ways] + ["gain"] + [f"{way}, MB" for way in ways]
     lines = []
-    for row in made:
-        found = row[direction]
-        times = [cell(found, way, milliseconds) for way in ways]
-        sizes = [cell(found, way, megabytes) for way in ways]
-        mine = [found[way]["seconds"] for way in ways[2:] if way in found]
-        ratio = f"**{found['eager']['seconds'] / min(mine):.2f}**"
+    for row in rows:
+        costs = row[direction]
+        times = [milliseconds(costs[way]) if way in costs else "" for way in ways]
+        sizes = [megabytes(costs[way]) if way in costs else "" for way in ways]
+        of_relpos = [costs[way]["seconds"] for way in ways[2:] if way in costs]
+        ratio = f"**{costs['eager']['seconds'] / min(of_relpos):.2f}**"
         lines.append([row["model"], str(row["length"]), *times, ratio, *sizes])
     return text.table(["model", "L", *heads], lines)
-
-
-def cell(found: dict[str, Any], way: str, show: Callable[[Any], str]) -> str:
-    return show(found[way]) if way in found else ""
 
 
 def main() -> None:
@@ -190,9 +215,9 @@ def main() -> None:
     add("--lengths", nargs="+", type=int, default=LENGTHS, metavar="L")
     add("--json", type=Path, metavar="FILE", help="keep the figures as well")
     add("--rows", help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.rows:
-        name, lengths = json.loads(asked.rows)
+    options = parser.parse_args()
+    if options.rows:  # the child process
+        name, lengths = json.loads(options.rows)
         for length in lengths:
             print(json.dumps(measure(name, length)), flush=True)
         return
@@ -200,15 +225,15 @@ def main() -> None:
 
     from benchmarks.layers import LAYERS
 
-    chosen = asked.models or [""]
+    chosen = options.models or [""]
     names = [name for name in LAYERS if any(part in name for part in chosen)]
-    made = rows(names, list(asked.lengths))
+    rows = measured(names, list(options.lengths))
     about = facts() | {"transformers": transformers.__version__}
     about["date"] = strftime("%Y-%m-%d %H:%M")
-    if asked.json:
-        asked.json.write_text(json.dumps({"about": about, "rows": made}, indent=1))
-    if not asked.models:
-        REPORT.write_text(report(made, about), encoding="utf-8")
+    if options.json:
+        options.json.write_text(json.dumps({"about": about, "rows": rows}, indent=1))
+    if not options.models:
+        REPORT.write_text(report(rows, about), encoding="utf-8")
 
 
 if __name__ == "__main__":

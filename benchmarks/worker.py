@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from time import strftime
 
-from benchmarks.goals import Record
+from benchmarks.results import Entrant, Record
 from benchmarks.rows import ROOT, THREAD_VARIABLES, Spec, measure
 from benchmarks.timing import far_off
 
@@ -85,7 +85,7 @@ def run_child(
             yield record
 
 
-def far_behind(spec: Spec, before: Sequence[Record]) -> list[Record]:
+def far_behind(spec: Spec, before: Sequence[Record]) -> list[Entrant]:
     """Peers that shorter rows of the same have shown to be far off."""
     same = [
         row

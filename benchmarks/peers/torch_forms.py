@@ -109,15 +109,21 @@ def prepare(
         expression = torch.compile(expression, dynamic=False, fullgraph=True)
     x = {name: torch.from_numpy(array) for name, array in case.arrays.items()}
     if mode != "fwdbwd":
-        return torch.no_grad()(lambda: {"out": expression(x).numpy()})
+
+        def forward() -> dict[str, Array]:
+            return {"out": expression(x).numpy()}
+
+        return torch.no_grad()(forward)
     leaves = {name: tensor.requires_grad_() for name, tensor in x.items()}
     grad_out = torch.from_numpy(case.grad_out)
 
     def both() -> dict[str, Array]:
         out = expression(leaves)
         grads = torch.autograd.grad(out, [*leaves.values()], grad_out)
-        named = zip(leaves, (grad.numpy() for grad in grads), strict=True)
-        return {"out": out.detach().numpy(), **dict(named)}
+        results = {"out": out.detach().numpy()}
+        for name, grad in zip(leaves, grads, strict=True):
+            results[name] = grad.numpy()
+        return results
 
     return both
 
@@ -146,13 +152,12 @@ def flex(case: Problem, mode: str, threads: int) -> Work:
     scale = float(x["query"].shape[-1] ** -0.5)
     offset, zero, mask = form.offset, form.zero, None
     if form.is_causal and form.queries > 1:
+
+        def is_past(b: Any, h: Any, i: Any, j: Any) -> Any:
+            return j <= i + offset
+
         mask = create_block_mask(
-            lambda b, h, i, j: j <= i + offset,
-            None,
-            None,
-            form.queries,
-            form.keys,
-            "cpu",
+            is_past, B=None, H=None, Q_LEN=form.queries, KV_LEN=form.keys, device="cpu"
         )
 
     def plain(q: Any) -> Any:

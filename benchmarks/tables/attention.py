@@ -14,6 +14,7 @@ for each query and row of its tables.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from statistics import median
 from time import perf_counter, thread_time
 from typing import Any
@@ -226,12 +227,12 @@ def make_threads_plan(isas: list[str], full: bool) -> Plan:
         sizes = {"batch": items, "heads": heads}
         rows.add(label, scaling_row, key, sizes, isa, threads, pause, target)
 
-    for heads, target in TWO_THREADS.items() if cores > 1 else ():
-        for way in ("forward", "backward"):
-            for name in ("music", "xl", "plain") if full else ("music",):
-                for direction in DIRECTIONS:
-                    for pause in (0.0, PAUSE):
-                        add((way, name, direction), 1, heads, 2, pause, target)
+    names = ("music", "xl", "plain") if full else ("music",)
+    two_threads = TWO_THREADS if cores > 1 else {}
+    for heads, target in two_threads.items():
+        for way, name, direction in product(("forward", "backward"), names, DIRECTIONS):
+            for pause in (0.0, PAUSE):
+                add((way, name, direction), 1, heads, 2, pause, target)
     for threads in (n for n in MORE_THREADS if n <= cores):
         for items, heads in MORE_HEADS:
             for way in ("forward", "backward"):

@@ -101,11 +101,16 @@ def few_row(label: str, queries: int, isa: str, repeats: int) -> Row:
 
 
 def make_plan(isas: list[str], full: bool) -> Plan:
-    isa, few, rows = isas[0], None if full else 1, Rows(full)
-    for (batch, length), target in list(NUMPY.items())[:few]:
+    isa, rows = isas[0], Rows(full)
+    over_numpy, plain_loops = list(NUMPY.items()), list(PLAIN_LOOPS.items())
+    few_queries = FEW_QUERIES
+    if not full:
+        over_numpy, plain_loops = over_numpy[:1], plain_loops[:2]
+        few_queries = few_queries[1:2]
+    for (batch, length), target in over_numpy:
         label = f"B={batch} Lk={length}"
         rows.add(label, over_numpy_row, batch, length, target, isa)
-    for length, most in list(PLAIN_LOOPS.items())[: few and 2]:
+    for length, most in plain_loops:
         for loop, limit in {"products": most, "reading": None}.items():
             label = f"plain Lk={length} over {loop}"
             rows.add(label, plain_loop_row, length, loop == "reading", limit, isa)
@@ -113,7 +118,7 @@ def make_plan(isas: list[str], full: bool) -> Plan:
         for queries, target in QUERIES.items():
             label = f"{name} Lq={queries} Lk={QUERIES_LENGTH}"
             rows.add(label, queries_row, queries, with_table, target, isa)
-    for queries in FEW_QUERIES if full else FEW_QUERIES[1:2]:
+    for queries in few_queries:
         label = f"plain Lq={queries} Lk={FEW_LENGTH} over a plain loop"
         rows.add(label, few_row, queries, isa)
     return rows

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from time import strftime
 from typing import Any
@@ -20,6 +20,7 @@ import numpy as np
 import relpos
 from benchmarks import timing
 from benchmarks.problems import DIM, DIRECTIONS, ROWS, SCHEMES, Problem
+from benchmarks.results import PriceRecord
 from benchmarks.timing import Array, Plan, Row
 from relpos._bench import check
 
@@ -63,22 +64,29 @@ Operands = Callable[[Place], dict[str, Any]]
 
 
 def of_scheme(name: str) -> Maker:
-    return lambda place, what: place.problem(name).prepared(place.way, 1, what)
+    """Return a maker of a scheme of `benchmarks.problems`."""
+
+    def make(place: Place, what: str) -> Ready:
+        return place.problem(name).prepared(place.way, 1, what)
+
+    return make
 
 
 def of_operands(operands: Operands, is_causal: bool | None = None) -> Maker:
     """Return a maker of plain attention with further arguments."""
 
     def make(place: Place, what: str) -> Ready:
-        plain, given = place.problem("plain"), operands(place)
+        plain = place.problem("plain")
+        arrays, options = dict(plain.arrays), dict(plain.options)
+        for name, x in operands(place).items():
+            if np.ndim(x) and np.asarray(x).dtype.kind == "f":
+                arrays[name] = x
+            else:
+                options[name] = x
         if is_causal is not None:
-            given["is_causal"] = is_causal
-        floats = [name for name, x in given.items() if np.asarray(x).dtype.kind == "f"]
-        arrays = {name: given.pop(name) for name in floats if np.ndim(given[name])}
-        made = replace(
-            plain, arrays=plain.arrays | arrays, options=plain.options | given
-        )
-        return made.prepared(place.way, 1, what)
+            options["is_causal"] = is_causal
+        problem = replace(plain, arrays=arrays, options=options)
+        return problem.prepared(place.way, 1, what)
 
     return make
 
@@ -102,11 +110,17 @@ def of_row(name: str) -> Maker:
 def apart(place: Place, what: str) -> Ready:
     """Call attention for each document alone."""
     plain = place.problem("plain")
-    ready = []
+    calls, errors = [], []
     for begin, end in documents(place):
         tokens = {name: x[..., begin:end, :] for name, x in plain.arrays.items()}
-        ready.append(replace(plain, arrays=tokens).prepared(place.way, 1, what))
-    return lambda: [call() for call, _ in ready], max(error for _, error in ready)
+        call, error = replace(plain, arrays=tokens).prepared(place.way, 1, what)
+        calls.append(call)
+        errors.append(error)
+
+    def call_all() -> list[object]:
+        return [call() for call in calls]
+
+    return call_all, max(errors)
 
 
 def documents(place: Place) -> list[tuple[int, int]]:
@@ -134,34 +148,65 @@ def decay(place: Place) -> dict[str, Any]:
 def sam(place: Place) -> dict[str, Any]:
     """Make a table for each axis of an image; length 1024 is a square of 32 x 32."""
     side = math.isqrt(place.length - 1) + 1
-    at = np.arange(place.length)
-    rows, columns = (x - x[:, None] + side - 1 for x in divmod(at, side))
-    labels = rows, columns + 2 * side - 1
-    table = place.draw(2 * (2 * side - 1), DIM)
-    return {"rel_key": table, "labels": tuple(x.astype(np.int16) for x in labels)}
+    row, column = divmod(np.arange(place.length), side)
+    # One table has both axes, the rows before the columns.
+    reach = 2 * side - 1
+    rows = row - row[:, None] + side - 1
+    columns = reach + column - column[:, None] + side - 1
+    table = place.draw(2 * reach, DIM)
+    return {
+        "rel_key": table,
+        "labels": (rows.astype(np.int16), columns.astype(np.int16)),
+    }
 
 
-def positions(
-    width: int, rows: Callable[[Place], tuple[int, ...]], **settings: Any
-) -> Operands:
-    """Return a maker of `width` numbers of each query, and of a table of rows."""
+def positions(place: Place, width: int, *rows: int) -> dict[str, Any]:
+    """Make `width` numbers of each query, and a table (*rows, width) for them."""
+    return {
+        "position_query": place.draw(place.heads, place.length, width),
+        "rel_key": place.draw(*rows, width),
+    }
 
-    def make(place: Place) -> dict[str, Any]:
-        numbers = place.draw(place.heads, place.length, width)
-        table = place.draw(*rows(place), width)
-        return {"position_query": numbers, "rel_key": table, **settings}
 
-    return make
+def inkling(place: Place) -> dict[str, Any]:
+    """Make 16 numbers of a query, and curves over 1024 distances shared by heads."""
+    return {
+        **positions(place, 16, 1024),
+        "min_relative_position": -1023,
+        "beyond": "zero",
+    }
+
+
+def zipformer(place: Place) -> dict[str, Any]:
+    """Make 4 numbers for every distance and head."""
+    return positions(place, 4, place.heads, 2 * place.length - 1)
 
 
 def wavlm(place: Place) -> dict[str, Any]:
     """Make a gate for each query before T5's bias of 320 buckets."""
     reach = np.arange(1 - place.length, place.length)
     buckets = relpos.t5_bucket(reach, num_buckets=320, max_distance=800)
-    return positions(1, lambda place: (place.heads, 320), buckets=buckets)(place)
+    return {**positions(place, 1, place.heads, 320), "buckets": buckets}
+
+
+def nothing(place: Place) -> dict[str, Any]:
+    return {}
+
+
+def sinks(place: Place) -> dict[str, Any]:
+    return {"sinks": place.draw(place.heads)}
+
+
+def softcap(place: Place) -> dict[str, Any]:
+    return {"softcap": 50.0}
+
+
+def causal_mask(place: Place) -> dict[str, Any]:
+    return {"attn_mask": np.tri(place.length, dtype=bool)}
 
 
 def segments(place: Place) -> Array:
+    """Return the number of each token's document."""
     lengths = [end - begin for begin, end in documents(place)]
     return np.repeat(np.arange(DOCUMENTS), lengths)
 
@@ -169,6 +214,10 @@ def segments(place: Place) -> Array:
 def document_mask(place: Place) -> dict[str, Any]:
     of_token = segments(place)
     return {"attn_mask": of_token == of_token[:, None]}
+
+
+def document_ranges(place: Place) -> dict[str, Any]:
+    return {"key_ranges": relpos.segment_ranges(segments(place))}
 
 
 @dataclass(frozen=True)
@@ -185,16 +234,10 @@ BOTH, CAUSAL = ("both",), ("causal",)
 #: Makers of what times are over.
 BASES: dict[str, Maker] = {
     "plain": of_scheme("plain"),
-    "both ways": of_operands(lambda place: {}, is_causal=False),
+    "both ways": of_operands(nothing, is_causal=False),
     "is_causal": of_scheme("plain"),
     "apart": apart,
 }
-#: 16 numbers of a query, and curves over 1024 distances shared by heads.
-INKLING = positions(
-    16, lambda place: (1024,), min_relative_position=-1023, beyond="zero"
-)
-#: 4 numbers for every distance and head.
-ZIPFORMER = positions(4, lambda place: (place.heads, 2 * place.length - 1))
 PRICED = {
     "causal": Priced(of_scheme("plain"), "both ways", CAUSAL),
     "RoPE": Priced(of_row("RoPE"), directions=BOTH),
@@ -208,28 +251,16 @@ PRICED = {
     "DeBERTa": Priced(of_row("DeBERTa, 32 rows"), directions=BOTH),
     "decay": Priced(of_operands(decay), directions=CAUSAL, targets=(1.08, None)),
     "SAM": Priced(of_operands(sam), directions=BOTH, targets=(1.5, None)),
-    "sinks": Priced(
-        of_operands(lambda place: {"sinks": place.draw(place.heads)}),
-        targets=(1.01, None),
-    ),
-    "Inkling": Priced(of_operands(INKLING), directions=CAUSAL, targets=(1.20, 1.30)),
-    "Zipformer": Priced(of_operands(ZIPFORMER), targets=(1.10, None)),
+    "sinks": Priced(of_operands(sinks), targets=(1.01, None)),
+    "Inkling": Priced(of_operands(inkling), directions=CAUSAL, targets=(1.20, 1.30)),
+    "Zipformer": Priced(of_operands(zipformer), targets=(1.10, None)),
     "WavLM": Priced(of_operands(wavlm), targets=(1.08, None)),
-    "softcap": Priced(
-        of_operands(lambda place: {"softcap": 50.0}), targets=(1.15, None)
-    ),
+    "softcap": Priced(of_operands(softcap), targets=(1.15, None)),
     "causal mask": Priced(
-        of_operands(
-            lambda p: {"attn_mask": np.tri(p.length, dtype=bool)}, is_causal=False
-        ),
-        "is_causal",
-        CAUSAL,
-        (1.1, 1.1),
+        of_operands(causal_mask, is_causal=False), "is_causal", CAUSAL, (1.1, 1.1)
     ),
     "documents by key_ranges": Priced(
-        of_operands(lambda p: {"key_ranges": relpos.segment_ranges(segments(p))}),
-        "apart",
-        targets=(1.15, 1.15),
+        of_operands(document_ranges), "apart", targets=(1.15, 1.15)
     ),
     "documents by mask": Priced(
         of_operands(document_mask), "apart", targets=(1.5, 1.5)
@@ -276,19 +307,26 @@ class Price:
 
 def prices(full: bool) -> list[Price]:
     """Return all of them; if not in full, those of the shorter length."""
-    found = [
-        Price(name, Place(way, direction, length, heads), target)
-        for length, heads in LENGTHS.items()
-        if full or length == min(LENGTHS)
-        for name, each in PRICED.items()
-        for way, target in zip(WAYS, each.targets, strict=True)
-        for direction in each.directions
-    ]
+    shortest = min(LENGTHS)
+    found = prices_at(shortest)
     if full:
-        heads = LENGTHS[min(LENGTHS)]
+        for length in LENGTHS:
+            if length != shortest:
+                found += prices_at(length)
         for length, target in SHAW.items():
-            place = Place("forward+backward", "both", length, heads)
+            place = Place("forward+backward", "both", length, LENGTHS[shortest])
             found.append(Price("Shaw", place, target))
+    return found
+
+
+def prices_at(length: int) -> list[Price]:
+    """Return those of all schemes at one length, in both ways."""
+    found = []
+    for name, priced in PRICED.items():
+        for way, target in zip(WAYS, priced.targets, strict=True):
+            for direction in priced.directions:
+                place = Place(way, direction, length, LENGTHS[length])
+                found.append(Price(name, place, target))
     return found
 
 
@@ -300,7 +338,7 @@ def make_plan(isas: list[str], full: bool) -> Plan:
     ]
 
 
-def records(prices: Iterable[Price]) -> Iterator[dict[str, Any]]:
+def records(prices: Iterable[Price]) -> Iterator[PriceRecord]:
     """Return what the JSON file says of each price, as it is measured."""
     for price in prices:
         with relpos.threads(1):
@@ -309,7 +347,10 @@ def records(prices: Iterable[Price]) -> Iterator[dict[str, Any]]:
             "label": price.label,
             "name": price.name,
             "over": price.over,
-            **asdict(price.place),
+            "way": price.place.way,
+            "direction": price.place.direction,
+            "length": price.place.length,
+            "heads": price.place.heads,
             "figure": row.figure,
             "lowest": min(row.figures, default=None),
             "highest": max(row.figures, default=None),

@@ -16,7 +16,7 @@ from benchmarks import timing
 from benchmarks.problems import SCHEMES, Problem
 from benchmarks.timing import Plan, Row, Rows
 
-DTYPES = "bfloat16", "float16"
+DTYPES = ["bfloat16", "float16"]
 #: Time over float32's of so many queries, by batch and keys.
 DECODE = {
     (1, 1024): {1: 0.85, 2: 0.92, 4: 1.05, 8: 1.05},
@@ -107,8 +107,7 @@ def cache_row(label: str, batch: int, dtype: str, isa: str, repeats: int) -> Row
         ]
         yardstick = timing.read_yardstick([problem.arrays["key"]])
         timed = timing.interleave(steps, yardstick, repeats)
-    goal: dict[str, Any] = {"target": CACHE, "at_most": True}
-    return Row.of_ratios(label, "x float32", timed, error, **goal)
+    return Row.of_ratios(label, "x float32", timed, error, target=CACHE, at_most=True)
 
 
 def stepping(tensors: dict[str, Any]) -> Any:
@@ -143,7 +142,7 @@ def rounded_row(
     error = wide.check(want, label)
     with timing.use_isa(isa):
         call, _, peer, _ = compared(problem, dtype, label)
-        got = (peer if of_torch else call)()
+        got = peer() if of_torch else call()
     right = (got == torch.from_numpy(want).to(got.dtype)).double()
     figures = right.mean(dim=(0, 2, 3)).tolist()
     unit = f"rounded by {'torch' if of_torch else 'relpos'}"
@@ -153,8 +152,11 @@ def rounded_row(
 def make_plan(isas: list[str], full: bool) -> Plan:
     """Return every row as (label, function that measures it)."""
     isa, rows = isas[0], Rows(full)
-    for dtype in DTYPES[: None if full else 1]:
-        for (batch, length), limits in [*DECODE.items()][: None if full else 2]:
+    dtypes, decode, batches = DTYPES, [*DECODE.items()], [1, 8]
+    if not full:
+        dtypes, decode, batches = dtypes[:1], decode[:2], batches[:1]
+    for dtype in dtypes:
+        for (batch, length), limits in decode:
             for queries, most in limits.items():
                 sizes = batch, length, queries
                 far = OVER_TORCH[queries] if length >= CACHED else None
@@ -167,11 +169,13 @@ def make_plan(isas: list[str], full: bool) -> Plan:
                 label = f"{dtype} L={length} over {'torch' if of_torch else 'float32'}"
                 sizes = 1, length, None
                 rows.add(label, time_row, sizes, dtype, of_torch, limit, isa)
-        for batch in (1, 8)[: None if full else 1]:
+        for batch in batches:
             label = f"{dtype} B={batch} KVCache of {CACHED} tokens"
             rows.add(label, cache_row, batch, dtype, isa)
         for name in SCHEMES:
-            for of_torch in (False, True)[: 2 if name == "plain" else 1]:
+            # torch's attention has no positions
+            entrants = [False, True] if name == "plain" else [False]
+            for of_torch in entrants:
                 label = f"{dtype} {name} by {'torch' if of_torch else 'relpos'}"
                 goal = None if of_torch else ROUNDED[dtype]
                 row = partial(rounded_row, label, name, dtype, of_torch, goal, isa)

@@ -43,11 +43,17 @@ TARGETS = {
     "NoPE (no positions)": 15.0,
     "NoPE (no positions) and backward": 60.0,
 }
+
+
+def no_settings(inputs: Inputs) -> dict[str, Any]:
+    return {}
+
+
 #: Settings of `attention` that stand for a scheme, by its function.
 SETTINGS: dict[str, Callable[[Inputs], dict[str, Any]]] = {
-    "shaw_attention": lambda inputs: {},
+    "shaw_attention": no_settings,
     "relative_global_attention": music_settings,
-    "transformer_xl_attention": lambda inputs: {},
+    "transformer_xl_attention": no_settings,
 }
 OVER_ATTENTION = 5.0  # microseconds at most
 #: Schemes on tensors: function and tables.
@@ -168,8 +174,11 @@ def tensors_row(label: str, name: str, length: int, repeats: int) -> timing.Row:
 
     torch.set_num_threads(1)
     rng = np.random.default_rng(length)
-    shapes = {"rel_bias": (8, 2 * length - 1), "pos_bias_u": (8, 64)}
-    shapes["pos_bias_v"] = (8, 64)
+    shapes = {
+        "rel_bias": (8, 2 * length - 1),
+        "pos_bias_u": (8, 64),
+        "pos_bias_v": (8, 64),
+    }
     function, tables = TENSORS.get(name, ("attention", ()))
     rows = length if name == "Music" else 2 * length - 1
     arrays = {
@@ -214,14 +223,15 @@ def layer_row(label: str, length: int, repeats: int) -> timing.Row:
 
     torch.set_num_threads(1)
     x = torch.from_numpy(draw(np.random.default_rng(0), np.float32, 1, length, 512))
-    sizes: dict[str, Any] = {"batch_first": True, "max_relative_position": length - 1}
-    own = RelativeMultiheadAttention(512, 8, position="shaw", **sizes).eval()
-    del sizes["max_relative_position"]
-    plain = RelativeMultiheadAttention(512, 8, position=None, **sizes).eval()
-    calls = partial(own, x, x, x), partial(plain, x, x, x)
+    shaw = RelativeMultiheadAttention(
+        512, 8, batch_first=True, position="shaw", max_relative_position=length - 1
+    ).eval()
+    plain = RelativeMultiheadAttention(512, 8, batch_first=True, position=None).eval()
+    calls = partial(shaw, x, x, x), partial(plain, x, x, x)
     with torch.no_grad():
-        exact = own.double()(*[x.double()] * 3)[0].numpy()
-        own.float()
+        wide = x.double()
+        exact = shaw.double()(wide, wide, wide)[0].numpy()
+        shaw.float()
         error = timing.check_error(calls[0]()[0].numpy(), exact, label)
         return ratio_row(label, calls, OVER_PLAIN, error, repeats)
 
@@ -255,7 +265,9 @@ def make_plan(isas: list[str], full: bool) -> timing.Plan:
         if tables:
             label = f"loop, L {length}, {name} over plain"
             rows.add(label, loop_row, tables, length, True)
-    for length in TENSOR_LENGTHS if importlib.util.find_spec("torch") else ():
+    if importlib.util.find_spec("torch") is None:
+        return rows
+    for length in TENSOR_LENGTHS:
         for name in ("plain over torch's", *TENSORS):
             rows.add(f"torch, L {length}, {name}", tensors_row, name, length)
         label = f"torch, L {length}, RelativeMultiheadAttention with Shaw"
