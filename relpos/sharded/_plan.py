@@ -363,7 +363,7 @@ def make_plan(arguments: Arguments) -> Plan:
         arguments = arguments | dict(zip(LABELS, labels, strict=False))
         arguments["labels"] = None
     problem = _check_whole(arguments)
-    look_at_mask(problem)  # raises for numbers of one that is not lazy
+    look_at_mask(problem)  # which reads no lazy one
     operands: Arguments = {}
     for name, row in ROWS.items():
         value = arguments.get(name)
