@@ -50,15 +50,15 @@ shape_of.__name__ = "shape"  # in the message for a wrong one
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    arguments = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description=DESCRIPTION,
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    table.add_options(made.add_argument_group("relpos alone"), TABLES)
-    add_rows(made.add_argument_group("relpos and its peers"))
-    add = made.add_argument
+    table.add_options(arguments.add_argument_group("relpos alone"), TABLES)
+    add_rows(arguments.add_argument_group("relpos and its peers"))
+    add = arguments.add_argument
     timing = "timing of a row takes about so long (default: 2)"
     add("--seconds", type=float, default=2.0, metavar="S", help=timing)
     kept = "write each row as it comes; other rows of the file stay"
@@ -72,7 +72,7 @@ def parser() -> argparse.ArgumentParser:
         help=report)  # fmt: skip
     quick = "measure a few rows and say which fell behind those stored for this CPU"
     add("--quick", action="store_true", help=quick)
-    return made
+    return arguments
 
 
 def add_rows(group: argparse._ArgumentGroup) -> None:

@@ -55,12 +55,12 @@ def extra(peer: Peer, spec: Spec) -> Figures:
 
 def run_child(name: str, specs: Sequence[Spec]) -> Iterator[Entrant]:
     """One peer's entries, as far as the process comes."""
-    asked = {"name": name, "specs": [asdict(spec) for spec in specs]}
+    request = {"name": name, "specs": [asdict(spec) for spec in specs]}
     environment = os.environ | dict.fromkeys(rows.THREAD_VARIABLES, "1") | GIVING
     with suppress(CalledProcessError):
         yield from in_child(
             "benchmarks.memory",
-            json.dumps(asked),
+            json.dumps(request),
             environment=environment,
             folder=rows.ROOT,
         )
@@ -68,10 +68,10 @@ def run_child(name: str, specs: Sequence[Spec]) -> Iterator[Entrant]:
 
 def records(specs: Sequence[Spec]) -> list[Record]:
     """A row for each, all peers in it."""
-    made: list[Record] = []
+    records_of_specs: list[Record] = []
     for spec in specs:
         fields: Any = asdict(spec) | {"label": spec.label, "entrants": []}
-        made.append(fields)
+        records_of_specs.append(fields)
     for peer in (RELPOS, *PEERS):
         numbers = [n for n, s in enumerate(specs) if peer.name in ("relpos", *s.peers)]
         if not numbers:
@@ -79,14 +79,14 @@ def records(specs: Sequence[Spec]) -> list[Record]:
         # Not strict: a child that dies leaves out its last entries.
         entries = run_child(peer.name, [specs[n] for n in numbers])
         for n, entrant in zip(numbers, entries, strict=False):
-            made[n]["entrants"].append(entrant)
-    return made
+            records_of_specs[n]["entrants"].append(entrant)
+    return records_of_specs
 
 
 def main() -> None:
-    asked = json.loads(sys.argv[1])
-    peer = next(each for each in (RELPOS, *PEERS) if each.name == asked["name"])
-    for fields in asked["specs"]:
+    request = json.loads(sys.argv[1])
+    peer = next(each for each in (RELPOS, *PEERS) if each.name == request["name"])
+    for fields in request["specs"]:
         entrant = rows.entry(peer, partial(extra, peer, Spec.of(fields)))
         print(json.dumps(entrant), flush=True)
 

@@ -191,8 +191,8 @@ def as_compared(gradients: dict[str, Array]) -> dict[str, Array]:
     network = [gradients[name].ravel() for name in NETWORK if name in gradients]
     if not network:
         return gradients
-    kept = {n: x for n, x in gradients.items() if n not in (*NETWORK, "b2")}
-    return kept | {"network": np.concatenate(network)}
+    others = {n: x for n, x in gradients.items() if n not in (*NETWORK, "b2")}
+    return others | {"network": np.concatenate(network)}
 
 
 def query_axis(name: str) -> int | None:
@@ -235,8 +235,8 @@ def drawn(
         inputs = arguments_of(name, is_causal)
     else:  # a scheme with inputs of its own has a row of the catalogue
         inputs = next(row.inputs for row in ROWS if row.scheme == name)
-    made: dict[str, Array] = inputs(np.dtype(dtype), heads, length, dim)
-    return {n: x for n, x in made.items() if n not in ("query", "key", "value")}
+    arguments: dict[str, Array] = inputs(np.dtype(dtype), heads, length, dim)
+    return {n: x for n, x in arguments.items() if n not in ("query", "key", "value")}
 
 
 def for_each_head(

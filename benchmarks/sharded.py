@@ -168,9 +168,9 @@ def measured(rows: int, backward: bool) -> int | None:
 
 def peak(rows: int, backward: bool) -> int | None:
     """The same, in a process of its own."""
-    asked = "--task", json.dumps([rows, backward])
+    arguments = "--task", json.dumps([rows, backward])
     found: int | None
-    (found,) = in_child("benchmarks.sharded", *asked, folder=ROOT)
+    (found,) = in_child("benchmarks.sharded", *arguments, folder=ROOT)
     return found
 
 
@@ -190,19 +190,19 @@ def main() -> None:
     add("--seconds", type=float, default=5.0, metavar="S", help="a row, about")
     add("--quick", action="store_true", help="short problems, and no memory")
     add("--task", type=json.loads, help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.task:
-        print(json.dumps(measured(*asked.task)))
+    options = parser.parse_args()
+    if options.task:
+        print(json.dumps(measured(*options.task)))
         return
-    if not asked.quick:
+    if not options.quick:
         print("| n | forward | backward |\n|--:|--:|--:|")
         for rows in SIZES:
             print(memory_line(rows), flush=True)
-    seconds = 0.2 if asked.quick else asked.seconds
-    problems = QUICK if asked.quick else PROBLEMS
+    seconds = 0.2 if options.quick else options.seconds
+    problems = QUICK if options.quick else PROBLEMS
     for problem in problems:
         for way, backward in WAYS.items():
-            found = ratio(problem, asked.threads, backward, seconds)
+            found = ratio(problem, options.threads, backward, seconds)
             print(f"{problem}, {way}: {found:.2f} times relpos.attention", flush=True)
 
 

@@ -37,7 +37,7 @@ NO_WAYS = {"genindex.html", "search.html", "py-modindex.html"}
 
 def ways(root: Path) -> dict[str, list[str]]:
     """Return the pages to click on, for each page that the first one leads to."""
-    found: dict[str, list[str]] = {"index.html": []}
+    shortest: dict[str, list[str]] = {"index.html": []}
     reached = ["index.html"]
     for name in reached:  # grows while it is read: the nearest pages come first
         path = root / name
@@ -47,17 +47,17 @@ def ways(root: Path) -> dict[str, list[str]]:
             if parts.scheme or target.suffix != ".html" or not target.is_file():
                 continue
             page = target.relative_to(root).as_posix()
-            if page not in found and page not in NO_WAYS:
-                found[page] = [*found[name], page]
+            if page not in shortest and page not in NO_WAYS:
+                shortest[page] = [*shortest[name], page]
                 reached.append(page)
-    return found
+    return shortest
 
 
 def main() -> None:
     root, wrong = Path(sys.argv[1]).resolve(), 0
-    found = ways(root)
+    ways_to = ways(root)
     for question, (page, words) in ANSWERS.items():
-        way = found.get(page)
+        way = ways_to.get(page)
         text = (root / page).read_text("utf-8") if way else ""
         missing = [word for word in words if word not in text]
         good = way is not None and len(way) <= CLICKS and not missing

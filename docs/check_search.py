@@ -45,8 +45,8 @@ def first_result(root: Path, word: str) -> str:
             check=True,
         ).stdout
     listed = page.partition('class="search">')[2]
-    found = re.search(r'href="([^"#?]*)', listed)
-    return html.unescape(found[1]) if found else "nothing"
+    link = re.search(r'href="([^"#?]*)', listed)
+    return html.unescape(link[1]) if link else "nothing"
 
 
 def main() -> None:

@@ -336,11 +336,13 @@ class Forward:
         q = self.x["query"]
         return self.library.empty(math.prod(q.shape), q).reshape(q.shape)
 
-    def results(self, found: dict[str, Any]) -> dict[str, Array]:
+    def results(self, gradients: dict[str, Any]) -> dict[str, Array]:
         """As NumPy's and of the shapes given."""
         shapes = {name: x.shape for name, x in self.given.items()}
         shapes["out"] = shapes["query"]
-        return {n: self.library.numpy(x).reshape(shapes[n]) for n, x in found.items()}
+        return {
+            n: self.library.numpy(x).reshape(shapes[n]) for n, x in gradients.items()
+        }
 
 
 class Both(Forward):

@@ -131,8 +131,8 @@ def model_of(place: Place, way: str) -> Any:
     from benchmarks.layers import made
 
     model = MODELS[place.model]
-    whole = made(getattr(transformers, model.kind), model.settings, way)
-    return whole.to(getattr(torch, place.dtype))
+    built = made(getattr(transformers, model.kind), model.settings, way)
+    return built.to(getattr(torch, place.dtype))
 
 
 class Tokens(TypedDict):
@@ -237,8 +237,8 @@ def over_the_faster(timed: timing.Timing) -> timing.Timing:
         for n in range(1, len(timed.repeats[0]) if timed.repeats else 1)
     ]
     best = 1 + min(range(len(costs)), key=costs.__getitem__, default=0)
-    kept = [[row[0], row[best]] for row in timed.repeats]
-    return timing.Timing(kept, timed.tried)
+    pairs = [[row[0], row[best]] for row in timed.repeats]
+    return timing.Timing(pairs, timed.tried)
 
 
 def timed_over(

@@ -38,9 +38,9 @@ def tensors_of(problem: Problem, dtype: str) -> dict[str, Any]:
     """Return the arrays as tensors, those of 16 bits but for a network's."""
     import torch
 
-    given = {name: torch.from_numpy(x) for name, x in problem.arrays.items()}
+    tensors = {name: torch.from_numpy(x) for name, x in problem.arrays.items()}
     short = getattr(torch, dtype)
-    return {n: x if n in KEPT else x.to(short) for n, x in given.items()}
+    return {n: x if n in KEPT else x.to(short) for n, x in tensors.items()}
 
 
 def call_of(problem: Problem, tensors: dict[str, Any]) -> Any:

@@ -82,14 +82,14 @@ PARTS = 5  # of the batches: each gives its best, the figure is their median
 
 def inputs_of(row: Row) -> Inputs:
     """Return a scheme's inputs; query, key and value with one batch axis."""
-    made = row.inputs(np.float32, **SIZE)
-    tokens = {"query", "key", "value"} & made.keys()
-    return made | {name: made[name][None] for name in tokens}
+    inputs = row.inputs(np.float32, **SIZE)
+    tokens = {"query", "key", "value"} & inputs.keys()
+    return inputs | {name: inputs[name][None] for name in tokens}
 
 
 def exactly(inputs: Inputs) -> Inputs:
-    given = {name: x for name, x in inputs.items() if name != "dtype"}
-    return cast(given, np.float64)
+    arrays = {name: x for name, x in inputs.items() if name != "dtype"}
+    return cast(arrays, np.float64)
 
 
 def least(calls: Sequence[Callable[[], object]], repeats: int) -> Iterator[Array]:
@@ -132,10 +132,10 @@ def forward_row(label: str, row: Row, repeats: int) -> timing.Row:
 def over_attention_row(label: str, row: Row, repeats: int) -> timing.Row:
     """Measure the difference of the least times of a scheme and of `attention`."""
     inputs = inputs_of(row)
-    own = partial(row.relpos, **inputs)
+    scheme = partial(row.relpos, **inputs)
     plain = partial(relpos.attention, **inputs, **SETTINGS[row.scheme](inputs))
-    error = timing.check_error(own(), plain().astype(np.float64), label)
-    more = [float(a - b) * 1e6 for a, b in least((own, plain), repeats)]
+    error = timing.check_error(scheme(), plain().astype(np.float64), label)
+    more = [float(a - b) * 1e6 for a, b in least((scheme, plain), repeats)]
     return row_of(label, "us", more, OVER_ATTENTION, error)
 
 
@@ -145,11 +145,11 @@ def both_row(label: str, row: Row, repeats: int) -> timing.Row:
     shape = row.relpos(**inputs).shape
     grad_out = draw(np.random.default_rng(1), np.float32, *shape)
     call = partial(gradients.relpos, grad_out, **inputs)
-    wanted = gradients.reference(grad_out.astype(np.float64), **exactly(inputs))
+    expected = gradients.reference(grad_out.astype(np.float64), **exactly(inputs))
     got, limits = call(), GRADIENT_LIMIT
     error = max(
-        timing.check_error(got[name], wanted[name], f"{label}, {name}", limits)
-        for name in wanted
+        timing.check_error(got[name], expected[name], f"{label}, {name}", limits)
+        for name in expected
     )
     return best_row(label, call, error, repeats)
 
@@ -162,8 +162,8 @@ def ratio_row(
     repeats: int,
 ) -> timing.Row:
     """Measure the least time of the first call over that of the second."""
-    found = [float(a / b) for a, b in least(calls, repeats)]
-    return row_of(label, "x", found, most, error)
+    ratios = [float(a / b) for a, b in least(calls, repeats)]
+    return row_of(label, "x", ratios, most, error)
 
 
 def tensors_row(label: str, name: str, length: int, repeats: int) -> timing.Row:
@@ -185,18 +185,18 @@ def tensors_row(label: str, name: str, length: int, repeats: int) -> timing.Row:
         n: draw(rng, np.float32, *shapes.get(n, (rows, 64))) for n in sorted(tables)
     }
     tokens = [draw(rng, np.float32, 1, 8, length, 64) for _ in range(3)]
-    given = {n: torch.from_numpy(x) for n, x in arrays.items()}
+    keywords = {n: torch.from_numpy(x) for n, x in arrays.items()}
     args = [torch.from_numpy(x) for x in tokens]
-    own = partial(getattr(relpos.torch, function), *args, **given)
+    scheme = partial(getattr(relpos.torch, function), *args, **keywords)
     other: Callable[[], object] = partial(relpos.torch.attention, *args)
     if not tables:
         other = partial(torch.nn.functional.scaled_dot_product_attention, *args)
     exact = getattr(relpos, function)(
         *(x.astype(np.float64) for x in tokens), **exactly(arrays)
     )
-    error = timing.check_error(own().numpy(), exact, label)
+    error = timing.check_error(scheme().numpy(), exact, label)
     most = OVER_PLAIN if tables else TENSOR_LENGTHS[length]
-    return ratio_row(label, (own, other), most, error, repeats)
+    return ratio_row(label, (scheme, other), most, error, repeats)
 
 
 def loop_row(

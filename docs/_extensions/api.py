@@ -40,13 +40,13 @@ def modules() -> dict[str, ModuleType]:
 @cache
 def public() -> dict[str, Any]:
     """Return the object of every public name, by the full name."""
-    found = {}
+    objects = {}
     for name, module in modules().items():
         listed = [*module.__all__, *(LATER if module is relpos else ())]
         for item in sorted(listed, key=str.lower):
             if not item.startswith("__"):
-                found[f"{name}.{item}"] = getattr(module, item)
-    return found
+                objects[f"{name}.{item}"] = getattr(module, item)
+    return objects
 
 
 def summary(name: str) -> str:

@@ -24,10 +24,10 @@ INDICES = re.compile(r"[bhijklt]{3}")
 def upright(formula: str) -> str:
     """Return the formula of TeX with its words, of three letters or more, upright."""
 
-    def one(found: re.Match[str]) -> str:
-        word, call = found["word"], found["call"]
+    def one(match: re.Match[str]) -> str:
+        word, call = match["word"], match["call"]
         if not word or INDICES.fullmatch(word):
-            return found[0]
+            return match[0]
         command = "operatorname" if call else "mathrm"
         return f"\\{command}{{{word}}}{call or ''}"
 

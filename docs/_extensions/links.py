@@ -109,16 +109,16 @@ def between_pages(root: Path, file: str, text: str) -> str:
     """Links of a file of the repository, as between pages; what is no page is words."""
     folder = posixpath.dirname(file)
 
-    def to_page(found: re.Match[str]) -> str:
-        words, target, anchor = found.groups()
+    def to_page(match: re.Match[str]) -> str:
+        words, target, anchor = match.groups()
         inside = posixpath.normpath(posixpath.join(folder, target))
         if inside in PAGES:
             return f"[{words}](/{PAGES[inside]}{anchor})"
         if inside.startswith("docs/") and file.startswith("docs/"):
-            return found.group(0)
+            return match.group(0)
         if inside.startswith("docs/"):
             return f"[{words}](/{inside.removeprefix('docs/')}{anchor})"
-        return words if (root / inside).exists() else found.group(0)
+        return words if (root / inside).exists() else match.group(0)
 
     return re.sub(r"(?<!!)\[([^\]]+)\]\((?!\w+:)([\w./-]+)(#[\w-]+|)\)", to_page, text)
 

@@ -36,10 +36,10 @@ def home(thing: Any) -> ModuleType | None:
     thing = inspect.unwrap(thing)
     if not inspect.isclass(thing):
         return sys.modules.get(getattr(thing, "__globals__", {}).get("__name__"))
-    own = thing.__name__
+    class_name = thing.__name__
     for name, module in sorted(sys.modules.items()):
-        is_named = name.startswith("relpos.") and vars(module).get(own) is thing
-        if is_named and own in defined_in(module):
+        is_named = name.startswith("relpos.") and vars(module).get(class_name) is thing
+        if is_named and class_name in defined_in(module):
             return module
     return None
 
@@ -51,8 +51,8 @@ def follow(app: Sphinx, module: str, attribute: str) -> str | None:
     thing = getattr(thing, name, None)
     if module != "relpos" and thing is getattr(relpos, name, relpos):
         return module  # viewcode links a source with one page, here that of relpos
-    found = home(thing) if callable(thing) else None
-    return found.__name__ if found else None
+    owner = home(thing) if callable(thing) else None
+    return owner.__name__ if owner else None
 
 
 def code_of(module: ModuleType, name: str, docstring: bool = True) -> str:
@@ -60,10 +60,10 @@ def code_of(module: ModuleType, name: str, docstring: bool = True) -> str:
     node: Any = defined_in(module)[name]
     lines = inspect.getsource(module).splitlines()
     first = node.body[0]
-    kept = [*range(node.lineno - 1, node.end_lineno)]
+    numbers = [*range(node.lineno - 1, node.end_lineno)]
     if not docstring:
-        kept = [n for n in kept if not first.lineno - 1 <= n < first.end_lineno]
-    return "\n".join(lines[n] for n in kept)
+        numbers = [n for n in numbers if not first.lineno - 1 <= n < first.end_lineno]
+    return "\n".join(lines[n] for n in numbers)
 
 
 def called(module: ModuleType, name: str) -> Iterator[tuple[ModuleType, str]]:
@@ -80,15 +80,16 @@ def called(module: ModuleType, name: str) -> Iterator[tuple[ModuleType, str]]:
 
 def helpers(module: ModuleType, name: str) -> dict[tuple[ModuleType, str], bool]:
     """Return all that a definition calls, directly or not: True where it is public."""
-    found: dict[tuple[ModuleType, str], bool] = {}
+    public: dict[tuple[ModuleType, str], bool] = {}
     waiting = [(module, name)]
     while waiting:
         for each in called(*waiting.pop(0)):
-            if each[0].__name__ not in PLUMBING and each not in found:
-                found[each] = each[1] in sys.modules[REFERENCE].__all__
-                waiting += [] if found[each] else [each]
-    found.pop((module, name), None)
-    return found
+            if each[0].__name__ not in PLUMBING and each not in public:
+                public[each] = each[1] in sys.modules[REFERENCE].__all__
+                if not public[each]:
+                    waiting.append(each)
+    public.pop((module, name), None)
+    return public
 
 
 def block(code: str) -> list[str]:
@@ -104,10 +105,10 @@ def definition(module: ModuleType, name: str) -> list[str]:
     links = [f":py:obj:`~{REFERENCE}.{name}`" for name in names]
     if links:
         lines += [f"Other definitions that it calls: {', '.join(links)}.", ""]
-    own = [code_of(*each) for each, public in others.items() if not public]
-    if own:
+    sources = [code_of(*each) for each, public in others.items() if not public]
+    if sources:
         lines += [".. dropdown:: The other functions that it calls", ""]
-        lines += [f"   {x}" for x in block("\n\n\n".join(own))] + [""]
+        lines += [f"   {x}" for x in block("\n\n\n".join(sources))] + [""]
     return lines
 
 

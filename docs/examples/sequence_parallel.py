@@ -76,8 +76,8 @@ def work(rank, ranks, folder, length):
         "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=ranks
     )
     tokens, tables, settings = problem(length)
-    own = {name: x.chunk(ranks, dim=-2)[rank] for name, x in tokens.items()}
-    torch.save(step(attention, own, tables, settings), f"{folder}/{rank}.pt")
+    part = {name: x.chunk(ranks, dim=-2)[rank] for name, x in tokens.items()}
+    torch.save(step(attention, part, tables, settings), f"{folder}/{rank}.pt")
     dist.destroy_process_group()
 
 
@@ -87,12 +87,12 @@ def run(ranks, length):
         torch.multiprocessing.spawn(work, (ranks, folder, length), nprocs=ranks)
         files = [pathlib.Path(folder, f"{rank}.pt") for rank in range(ranks)]
         parts = [torch.load(file) for file in files]
-    return {
-        name: [part[name] for part in parts]
-        if name not in ("out", *TOKENS)
-        else torch.cat([part[name] for part in parts], dim=-2)
-        for name in parts[0]
-    }
+    results = {}
+    for name in parts[0]:
+        results[name] = [part[name] for part in parts]
+        if name in ("out", *TOKENS):
+            results[name] = torch.cat(results[name], dim=-2)
+    return results
 
 
 def main():
@@ -100,11 +100,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--length", type=int, default=64)
-    given = parser.parse_args()
-    found = run(given.ranks, given.length)
-    whole = step(relpos.torch.attention, *problem(given.length))
-    for name, want in whole.items():
-        got = found[name] if isinstance(found[name], list) else [found[name]]
+    options = parser.parse_args()
+    results = run(options.ranks, options.length)
+    expected = step(relpos.torch.attention, *problem(options.length))
+    for name, want in expected.items():
+        got = results[name] if isinstance(results[name], list) else [results[name]]
         error = max(float((part - want).abs().max()) for part in got)
         print(f"{name:9} {error:.1e}")
 

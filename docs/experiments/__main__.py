@@ -17,14 +17,18 @@ asserts of what is claimed.
 
 def parser() -> argparse.ArgumentParser:
     listed = "\n".join(f"  {name:22}{what}" for name, what in EXPERIMENTS.items())
-    made = argparse.ArgumentParser(
+    arguments = argparse.ArgumentParser(
         prog="python -m docs.experiments",
         description=f"{DESCRIPTION}\nexperiments:\n{listed}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    made.add_argument("names", nargs="+", metavar="NAME", help="experiments, or all")
-    made.add_argument("--quick", action="store_true", help="seconds; writes nothing")
-    return made
+    arguments.add_argument(
+        "names", nargs="+", metavar="NAME", help="experiments, or all"
+    )
+    arguments.add_argument(
+        "--quick", action="store_true", help="seconds; writes nothing"
+    )
+    return arguments
 
 
 def processor_time() -> float:

@@ -58,14 +58,14 @@ def moved(notes: Array, semitones: int) -> Array:
 
 def pieces(chorales: list[data.Chorale], keys: range = range(1)) -> list[Array]:
     """Events of all pieces in all keys that their voices reach, after an END."""
-    found = []
+    sequences = []
     for _, notes in chorales:
         for semitones in keys:
             shifted = moved(notes, semitones)
             above = shifted[:, 1] - LOWEST
             if above.min() >= 0 and above.max() < PITCHES:
-                found.append(np.array([END, *events_of(shifted)]))
-    return found
+                sequences.append(np.array([END, *events_of(shifted)]))
+    return sequences
 
 
 def split() -> tuple[list[data.Chorale], list[data.Chorale]]:
@@ -189,7 +189,7 @@ def run(seeds: list[int], quick: bool) -> Results:
     if quick:
         test_windows = test_windows[::4]
     steps = 100 if quick else STEPS
-    found: dict[str, list[list[float]]] = {}
+    bits_of: dict[str, list[list[float]]] = {}
     for name, (position, sizes) in MODELS.items():
         if quick and name not in ("sinusoids", "Music Transformer"):
             continue
@@ -197,7 +197,7 @@ def run(seeds: list[int], quick: bool) -> Results:
             model = Language(EVENTS, WIDTH, HEADS, LAYERS, position, seed, **sizes)
             train(model, batches(learned, seed), steps, RATE)
             for form, parts in tested(model, name, test_windows).items():
-                found.setdefault(form, []).append(parts)
+                bits_of.setdefault(form, []).append(parts)
             if name == "Music Transformer" and seed == 0 and not quick:
                 publish(model, seed)
     return {
@@ -205,7 +205,7 @@ def run(seeds: list[int], quick: bool) -> Results:
         "windows": len(test_windows),
         "trained_at": LENGTH,
         "part": PART,
-        "bits": {form: np.array(rows).T.tolist() for form, rows in found.items()},
+        "bits": {form: np.array(rows).T.tolist() for form, rows in bits_of.items()},
     }
 
 

@@ -28,11 +28,11 @@ MODELS = {
 
 def states(learner: nn.Sequential, tokens: Any) -> list[Any]:
     """Return the input of the first layer and the output of each layer."""
-    found, x = [], tokens
+    hidden, x = [], tokens
     for part in [*learner][: 1 + LAYERS]:
         x = part(x)
-        found.append(x)
-    return found
+        hidden.append(x)
+    return hidden
 
 
 def r_squared(hidden: Any) -> float:
@@ -40,10 +40,10 @@ def r_squared(hidden: Any) -> float:
     x = np.concatenate([hidden, np.ones_like(hidden[..., :1])], axis=-1, dtype=float)
     places = np.broadcast_to(np.log1p(np.arange(LENGTH)), x.shape[:2])
     half = len(x) // 2
-    fit, wanted = x[:half].reshape(-1, x.shape[-1]), places[:half].ravel()
+    fit, positions = x[:half].reshape(-1, x.shape[-1]), places[:half].ravel()
     square = fit.T @ fit + RIDGE * np.eye(fit.shape[1])
-    said = x[half:] @ np.linalg.solve(square, fit.T @ wanted)
-    return float(1 - np.mean((said - places[half:]) ** 2) / places.var())
+    predicted = x[half:] @ np.linalg.solve(square, fit.T @ positions)
+    return float(1 - np.mean((predicted - places[half:]) ** 2) / places.var())
 
 
 def measure(name: str, seed: int, steps: int) -> list[float]:
@@ -71,11 +71,11 @@ def run(seeds: list[int], quick: bool) -> Results:
 
 def check(results: Results, quick: bool) -> None:
     """Nothing in the letters; much after a causal layer; nothing without a mask."""
-    found = {name: np.array(rows) for name, rows in results.items()}
-    for name, rows in found.items():
+    measured = {name: np.array(rows) for name, rows in results.items()}
+    for name, rows in measured.items():
         assert np.abs(rows[0]).max() < 0.05, name
-    assert np.abs(found["no mask"]).max() < 0.05
-    trained, untrained = found["causal"][1:], found["causal, untrained"][1:]
+    assert np.abs(measured["no mask"]).max() < 0.05
+    trained, untrained = measured["causal"][1:], measured["causal, untrained"][1:]
     assert trained.mean(axis=1).min() > 0.3
     assert (trained.mean(axis=1) > untrained.mean(axis=1)).all()
 

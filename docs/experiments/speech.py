@@ -44,7 +44,7 @@ def inputs(frames: int) -> dict[str, Array]:
     """Queries, keys, values, projected sinusoids, u, v and a gradient of the output."""
     rng = np.random.default_rng(SEEDS[0])
     shape = HEADS, frames, DIM
-    made = {
+    arrays = {
         name: rng.standard_normal(shape, dtype=np.float32)
         for name in ("query", "key", "value", "grad_out")
     }
@@ -52,9 +52,11 @@ def inputs(frames: int) -> dict[str, Array]:
     rows = relpos.sinusoidal(np.arange(1 - frames, frames), width).astype(np.float32)
     weight = rng.standard_normal((width, width), dtype=np.float32) / np.sqrt(width / 2)
     rows = rows @ weight.astype(np.float32)
-    made["rel_key"] = np.ascontiguousarray(rows.reshape(-1, HEADS, DIM).swapaxes(0, 1))
-    made["u"], made["v"] = rng.standard_normal((2, HEADS, DIM), dtype=np.float32)
-    return made
+    arrays["rel_key"] = np.ascontiguousarray(
+        rows.reshape(-1, HEADS, DIM).swapaxes(0, 1)
+    )
+    arrays["u"], arrays["v"] = rng.standard_normal((2, HEADS, DIM), dtype=np.float32)
+    return arrays
 
 
 class Pairs:
@@ -108,20 +110,20 @@ class Pairs:
         return SCALE * (pulls @ (self.of("query", queries) + self.parts["v"]))
 
 
-def errors(given: dict[str, Array], result: Any, grads: Any) -> dict[str, float]:
+def errors(arrays: dict[str, Array], result: Any, grads: Any) -> dict[str, float]:
     """Each output and gradient beside float64."""
-    out, frames = result.out, given["query"].shape[1]
+    out, frames = result.out, arrays["query"].shape[1]
     window = np.linspace(0, frames - 1, WINDOW).astype(int)
     offsets = np.linspace(-frames // 2, frames // 2, WINDOW).astype(int)
-    found: dict[str, list[Any]] = {}
+    measured: dict[str, list[Any]] = {}
     exact: dict[str, list[Any]] = {}
 
     def hold(name: str, mine: Any, other: Any) -> None:
-        found.setdefault(name, []).append(mine)
+        measured.setdefault(name, []).append(mine)
         exact.setdefault(name, []).append(other)
 
     for head in (0, HEADS - 1):
-        pairs = Pairs(given, out, result.lse, head)
+        pairs = Pairs(arrays, out, result.lse, head)
         mine = {"out": out, "lse": result.lse, "grad_query": grads.query}
         mine |= {"grad_key": grads.key, "grad_value": grads.value}
         for at in window:
@@ -134,7 +136,7 @@ def errors(given: dict[str, Array], result: Any, grads: Any) -> dict[str, float]
     hold("grad_u_and_v", both, grads.query.sum(1, dtype=np.float64))
     return {
         name: relative_error(np.asarray(mine, np.float64), np.asarray(exact[name]))
-        for name, mine in found.items()
+        for name, mine in measured.items()
     }
 
 
@@ -153,21 +155,21 @@ class Results(TypedDict):
 
 def measure(frames: int) -> Results:
     """One forward and backward pass in this process, then the comparison."""
-    given = inputs(frames)
+    operands = inputs(frames)
     forget_peak()  # that of making the inputs
     before = resident("VmRSS")
     start = process_time()
     result = relpos.transformer_xl_attention(
-        *(given[name] for name in ("query", "key", "value", "rel_key", "u", "v")),
+        *(operands[name] for name in ("query", "key", "value", "rel_key", "u", "v")),
         return_lse=True,
         return_context=True,
     )
     middle = process_time()
-    grads = result.context.backward(given["grad_out"])
+    grads = result.context.backward(operands["grad_out"])
     end = process_time()
     peak = resident("VmHWM")
     arrays = [
-        *given.values(),
+        *operands.values(),
         result.out,
         result.lse,
         *(x for x in grads if x is not None),
@@ -180,7 +182,7 @@ def measure(frames: int) -> Results:
         "bytes_before": before,
         "bytes_of_inputs_and_results": sum(x.nbytes for x in arrays),
         "bytes_of_position_scores": position_scores(frames),
-        "errors": errors(given, result, grads),
+        "errors": errors(operands, result, grads),
     }
 
 

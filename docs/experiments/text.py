@@ -93,12 +93,12 @@ def bits(model: Language, classes: Array, memory: int) -> float:
 def sample(model: Language, start: str, length: int, seed: int) -> str:
     """Return the text that the model writes with a memory longer than in training."""
     rng = np.random.default_rng(seed)
-    given = characters(start)[None]
+    tokens = characters(start)[None]
     kept, written = None, []
     for _ in range(length):
-        written.append(drawn(model(given, kept)[0, -1], rng))
+        written.append(drawn(model(tokens, kept)[0, -1], rng))
         kept = model.remember(kept, SAMPLE_MEMORY)
-        given = np.array([written[-1:]])
+        tokens = np.array([written[-1:]])
     return start + text_of(np.array(written))
 
 
@@ -147,19 +147,19 @@ def run(seeds: list[int], quick: bool) -> Results:
 
 def check(results: Results, quick: bool) -> None:
     """Relative before sinusoids before nothing; memory for relative positions only."""
-    found = {name: np.array(rows) for name, rows in results["bits"].items()}
+    bits_of = {name: np.array(rows) for name, rows in results["bits"].items()}
     at = results["memories"].index(MEMORY)
-    relative = found["Transformer-XL"]
-    assert relative[at].max() < found["no positions"].min() - 0.1
+    relative = bits_of["Transformer-XL"]
+    assert relative[at].max() < bits_of["no positions"].min() - 0.1
     assert relative[at].max() < relative[0].min()
     if quick:
         return
-    alone, sinusoids = found["Transformer-XL, no memory"], found["sinusoids"]
-    assert sinusoids.max() < found["no positions"].min() - 0.4
-    assert max(alone.max(), found["Music Transformer"].max()) < sinusoids.min() - 0.2
+    alone, sinusoids = bits_of["Transformer-XL, no memory"], bits_of["sinusoids"]
+    assert sinusoids.max() < bits_of["no positions"].min() - 0.4
+    assert max(alone.max(), bits_of["Music Transformer"].max()) < sinusoids.min() - 0.2
     assert relative[at].mean() < alone.mean() - 0.02
     assert abs(relative[at:] - relative[at]).max() < 0.02  # longer: no gain, no harm
-    assert found["sinusoids, memory"].min() > found["no positions"].max()
+    assert bits_of["sinusoids, memory"].min() > bits_of["no positions"].max()
 
 
 def table(results: Results) -> list[list[str]]:

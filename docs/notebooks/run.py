@@ -51,13 +51,13 @@ def ends_in_asserts(notebook: nbformat.NotebookNode) -> bool:
 
 def texts(cell: nbformat.NotebookNode) -> list[str]:
     """Return the texts that a cell printed or showed, without pictures."""
-    found = []
+    shown = []
     for output in cell.outputs:
-        found.append(output.get("text", ""))
+        shown.append(output.get("text", ""))
         for kind, data in output.get("data", {}).items():
             if kind.startswith("text/"):
-                found.append(data)
-    return found
+                shown.append(data)
+    return shown
 
 
 def faults(path: Path) -> list[str]:
