@@ -56,12 +56,14 @@ from relpos._suggestions import absent as _absent, publish as _publish
 from relpos.nn.absolute import *
 from relpos.nn.attention import *
 from relpos.nn.basic import *
+from relpos.nn.composed import *
 from relpos.nn.decoding import *
 from relpos.nn.files import *
 from relpos.nn.module import *
 from relpos.nn.multihead import *
 from relpos.nn.optim import *
 from relpos.nn.position import *
+from relpos.nn.position_base import *
 from relpos.nn.transformer_xl import *
 
 __all__ = _publish(globals())

@@ -18,26 +18,20 @@ from relpos._twins import twin
 from relpos._undo import put
 from relpos.nn._inputs import check_offset, check_shape, xavier_uniform
 from relpos.nn.attention import AttentionLayer, MultiheadGradients, check_batch
-from relpos.nn.basic import (
-    FeedForward,
-    LayerNorm,
-    Linear,
-    Residual,
-    affine,
-    affine_gradients,
-)
+from relpos.nn.basic import LayerNorm, Linear, affine, affine_gradients
+from relpos.nn.composed import FeedForward, Residual
 from relpos.nn.decoding import KVCaches, Memory, as_kept, check_kept
 from relpos.nn.module import LayerOptions, Module, Parameter, Seed
 from relpos.nn.position import (
     FIRE,
     ALiBi,
     Music,
-    Position,
     Rotary,
     Shaw,
     T5Bias,
     TransformerXL,
 )
+from relpos.nn.position_base import Position
 
 __all__ = ["MultiheadAttention", "TransformerLayer"]
 

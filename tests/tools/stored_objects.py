@@ -119,7 +119,10 @@ FORMS: dict[str, list[dict[str, Any]]] = {
     "Residual": [{}, {"norm": lambda: nn.LayerNorm(6), "pre_norm": False}],
     "SinusoidalEncoding": [{}, {"layout": "concat"}],
     "ShawAttention": [
-        *({}, {"per_head": True}, {"use_keys": False}, {"use_values": False})
+        {},
+        {"per_head": True},
+        {"use_keys": False},
+        {"use_values": False},
     ],
     "MultiheadAttention": [
         *POSITIONS,
