@@ -19,10 +19,11 @@ def own_name(nodeid: str) -> str:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: Any) -> Any:
-    """Give what runs to the test."""
+    """Give what runs to the test, in processes that it starts, too."""
     if "RELPOS_RECORD" in os.environ:
         import coverage
 
+        os.environ["RELPOS_TEST"] = own_name(item.nodeid)  # read by their coverage
         running = coverage.Coverage.current()
         if running is not None:
             running.switch_context(own_name(item.nodeid))

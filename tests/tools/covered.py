@@ -6,7 +6,7 @@ tree whose C core is built for the plainest instruction set alone::
 
     python tests/tools/covered.py record build/nets
     python tests/tools/covered.py record build/nets --only tests/attention
-    python tests/tools/covered.py record build/quick --python --jobs 2
+    python tests/tools/covered.py record build/quick --python
     python tests/tools/covered.py compare before/summary.json build/nets/summary.json
 
 The folder then holds `summary.json` (per file: lines, branches, and those not run),
@@ -14,8 +14,8 @@ The folder then holds `summary.json` (per file: lines, branches, and those not r
 tests/tools/mutants.py, which test runs which line. Files of tests that were recorded
 there before, of the same tree, are not run again. `compare` lists files of csrc with
 more lines or branches not run, and relpos as a whole; it exits with 1 if there are any.
-`--python` records relpos alone, with the core that is installed, in a fraction of the
-time: mutants of Python need no more.
+`--python` records relpos alone, by the quick cases of all tests in one process, with
+the core that is installed, in a fraction of the time: mutants of Python need no more.
 """
 
 from __future__ import annotations
@@ -36,12 +36,13 @@ from copied import build_plainest, copy_tree
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 1800  # seconds of a file of tests
+LIMIT_OF_ALL = 7200  # and of the quick cases of all files
 SETTINGS = """[run]
 branch = True
 source = {tree}/relpos
 data_file = {out}/python/{unit}
 parallel = True
-context = {name}
+context = ${{RELPOS_TEST-{context}}}
 """
 
 
@@ -55,12 +56,22 @@ def units(only: list[str]) -> list[str]:
     return sorted(n for n in good if not only or any(n.startswith(x) for x in only))
 
 
-def run_unit(tree: Path, out: Path, name: str) -> None:
+def run_file(tree: Path, out: Path, name: str) -> None:
     """Run a file of tests, with Python's contexts and C's counts kept apart."""
     print(name, flush=True)
     unit = name.replace("/", "-")
+    run_pytest(tree, out, unit, [name], context=name, limit=LIMIT)
+    rows = read_counts(tree, out / "counts" / unit)
+    (out / "c" / f"{unit}.json").write_text(json.dumps(rows))
+    shutil.rmtree(out / "counts" / unit, ignore_errors=True)
+
+
+def run_pytest(
+    tree: Path, out: Path, unit: str, arguments: list[str], context: str, limit: float
+) -> None:
+    """Run pytest under coverage, whose lines on import get a context."""
     settings = out / "settings" / f"{unit}.ini"
-    text = SETTINGS.format(tree=tree, out=out, unit=unit, name=name)
+    text = SETTINGS.format(tree=tree, out=out, unit=unit, context=context)
     settings.write_text(text, encoding="utf-8")
     environment = os.environ | {
         "PYTHONPATH": f"{tree}:{tree / 'tests' / 'tools'}",
@@ -68,21 +79,19 @@ def run_unit(tree: Path, out: Path, name: str) -> None:
         "RELPOS_RECORD": str(out / "times" / unit),
         "GCOV_PREFIX": str(out / "counts" / unit),
     }
-    words = ["-m", "coverage", "run", f"--rcfile={settings}", "-m", "pytest", "-q"]
+    words = [sys.executable, "-m", "coverage", "run", f"--rcfile={settings}"]
+    words += ["-m", "pytest", "-q", "-p", "contexts", "-p", "no:cacheprovider"]
     (out / "times" / unit).unlink(missing_ok=True)
     try:
         subprocess.run(
-            [sys.executable, *words, "-p", "contexts", "-p", "no:cacheprovider", name],
+            [*words, *arguments],
             cwd=tree,
             env=environment,
             stdout=subprocess.DEVNULL,
-            timeout=LIMIT,
+            timeout=limit,
         )
     except subprocess.TimeoutExpired:
-        print(f"{name}: longer than {LIMIT} seconds", file=sys.stderr)
-    rows = read_counts(tree, out / "counts" / unit)
-    (out / "c" / f"{unit}.json").write_text(json.dumps(rows))
-    shutil.rmtree(out / "counts" / unit, ignore_errors=True)
+        print(f"{unit}: longer than {limit} seconds", file=sys.stderr)
 
 
 def read_counts(tree: Path, counts: Path) -> dict[str, dict[str, Any]]:
@@ -176,19 +185,22 @@ def read_times(out: Path) -> dict[str, Any]:
     return {"seconds": passed, "failed": sorted(failed)}
 
 
-def record(out: Path, only: list[str], with_core: bool, jobs: int) -> None:
+def record(out: Path, only: list[str], is_python: bool, jobs: int) -> None:
     """Run all files of tests that are not recorded yet, and sum up."""
     for name in ("python", "c", "times", "counts", "settings"):
         (out / name).mkdir(parents=True, exist_ok=True)
-    done = {path.stem for path in (out / "c").iterdir()}
-    left = [name for name in units(only) if name.replace("/", "-") not in done]
     with tempfile.TemporaryDirectory() as folder:
-        tree = copy_tree(Path(folder).resolve(), with_core=with_core)
-        if not with_core:
+        tree = copy_tree(Path(folder).resolve(), with_core=is_python)
+        if is_python:
+            arguments = ["--quick", *only]
+            run_pytest(tree, out, "all", arguments, context="", limit=LIMIT_OF_ALL)
+        else:
             flags = "--coverage -fprofile-update=atomic"
             build_plainest(tree, CFLAGS=flags, LDFLAGS="--coverage")
-        with ThreadPoolExecutor(jobs) as pool:
-            list(pool.map(partial(run_unit, tree, out), left))
+            done = {path.stem for path in (out / "c").iterdir()}
+            left = [name for name in units(only) if name.replace("/", "-") not in done]
+            with ThreadPoolExecutor(jobs) as pool:
+                list(pool.map(partial(run_file, tree, out), left))
         (out / "tests.json").write_text(json.dumps(read_times(out), indent=1))
         summary = json.dumps(summarize(tree, out), indent=1, sort_keys=True)
     (out / "summary.json").write_text(summary + "\n")

@@ -2,48 +2,78 @@
 
 First record which tests reach which line (tests/tools/covered.py), then::
 
-    python tests/tools/mutants.py python 300 --record build/nets --out python.json
-    python tests/tools/mutants.py c 100 --record build/nets --out c.json
-    python tests/tools/mutants.py compare before.json after.json
+    python tests/tools/mutants.py python 300 --record build/quick --out python.jsonl
+    python tests/tools/mutants.py c 100 --record build/nets --out c.jsonl
+    python tests/tools/mutants.py compare before.jsonl after.jsonl
 
-Of 300 mutants `--range 0 150` runs the first half; a mutant that the file of results
-has is not run again. All work is done in a temporary copy of the tree. Seed and
-operators (mutations.py) alone say which mutants a tree has. A mutant gets the tests
-that reach its line, quick ones first, up to 60 seconds of what they took when they were
-recorded, and stops at the first that fails:
+Seed and operators (mutations.py) alone say which mutants a tree has. All work is done
+in temporary copies of the tree, one for each of `--jobs`. The file of results has a
+line for each mutant, and one that it has is not run again, so that an interrupted run
+can go on.
+
+A mutant first gets the quick cases (tests/tools/selection.py) of the test functions
+that reach its line, for at most 60 seconds of CPU. If it survives, it gets the other
+cases of these functions and of those that reach the function around the line, for at
+most 120 seconds. A process forked from one that has imported what the tests need, but
+not relpos, runs them, those first whose function is quickest, up to the first failure:
 
 killed     a test failed, or a process ended by a signal
 survived   no test failed
-timeout    the tests did not end in the time of `--wall`
-unreached  no test that passed reaches the line
+timeout    the tests did not end in twice the time; a test may wait for ever
+unreached  no test that passed reaches the file (those of relpos.torch need torch)
 invalid    the compiler refuses it
 unsure     the test that failed also fails in the unchanged copy
 
-A line that runs on import, or only in a child process, counts as reached by the tests
-of that file of tests, those first that reach most of the changed file.
-C is built for the plainest instruction set alone, and only the objects that have the
-changed file are compiled again. `compare` lists what died before and lives now, and the
-shares that died; its exit status is 1 where one is listed.
+A line that runs on import has the tests that reach the function around it, and then
+those of its file. C is built for the plainest instruction set alone, and only the
+objects that have the changed file are compiled again. The last lines say which share of
+the mutants that died the quick cases killed, and name those that only the other cases
+killed. `compare` lists what died before and lives now; its exit status is 1 where one
+is listed.
 """
 
 from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
+import importlib
 import json
+import multiprocessing
 import os
-import re
+import resource
+import shlex
+import signal
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from copied import ROOT, build_plainest, copy_tree
 from mutations import Mutation, c_mutations, choose, python_mutations
-from reached import reached_c, reached_python, tests_of
+from reached import Reached, reached_c, reached_python, tests_of
+
+#: Seconds of CPU that the quick cases of a mutant may take, and then the others.
+LIMITS = {"quick": 60.0, "full": 120.0}
+#: So many test functions run first: pytest collects a few in a fraction of the time.
+FIRST = 40
+#: What tests import: a child that is forked has it already.
+WARM = (
+    "numpy",
+    "pytest",
+    "hypothesis.strategies",
+    "scipy.sparse",
+    "dask.array",
+    "ml_dtypes",
+    "mpmath",
+    "html5lib",
+)
+Row = dict[str, Any]
 
 
 def all_mutations(kind: str) -> list[Mutation]:
@@ -61,129 +91,318 @@ def all_mutations(kind: str) -> list[Mutation]:
 
 
 class Core:
-    """The C core of a copy, and its objects before any change."""
+    """The objects of a copy's C core, and what each is made of."""
 
     def __init__(self, tree: Path) -> None:
         self.tree = tree
-        build_plainest(tree)
-        # Lists of the files of an object, too: a refused change removes them.
-        self.objects = {
-            path: path.read_bytes() for path in tree.glob("build/temp.*/**/*.[do]")
-        }
+        build_plainest(tree, CFLAGS="-O1")
+        rows = json.loads((tree / "build" / "compile_commands.json").read_text())
+        self.rows = [row["arguments"] for row in rows]
+        names = [words[words.index("-o") + 1] for words in self.rows]
+        self.objects = {name: (tree / name).read_bytes() for name in names}
+        self.parts = [self._parts(words) for words in self.rows]
+        (self.core,) = tree.glob("relpos/_core*.so")
 
-    def build(self) -> bool:
-        """Compile what a changed file reaches; return False if it is refused."""
-        try:
-            build_plainest(self.tree)
-        except subprocess.CalledProcessError:
+    def _parts(self, words: list[str]) -> set[str]:
+        """Return the files of csrc that one object is compiled from."""
+        cut = words.index("-o")
+        asked = [w for w in words[:cut] + words[cut + 2 :] if w != "-c"]
+        done = self._run([*asked, "-MM"])
+        paths = done.stdout.replace("\\\n", " ").split()[1:]
+        full = [(self.tree / path).resolve() for path in paths]
+        return {str(p.relative_to(self.tree)) for p in full if self.tree in p.parents}
+
+    def _run(self, words: list[str]) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(words, cwd=self.tree, capture_output=True, text=True)
+
+    def build(self, path: str) -> bool:
+        """Compile what has a file, and link; return False where that is refused."""
+        self.restore()
+        chosen = [w for w, p in zip(self.rows, self.parts, strict=True) if path in p]
+        jobs = [
+            subprocess.Popen(words, cwd=self.tree, stderr=subprocess.DEVNULL)
+            for words in chosen
+        ]
+        if any([job.wait() for job in jobs]):  # a list: all are waited for
             return False
-        return True
+        return self.link()
 
     def restore(self) -> None:
-        """Make the core of the restored source, without compiling it again.
+        """Put back the objects of the unchanged source."""
+        for name, held in self.objects.items():
+            (self.tree / name).write_bytes(held)
 
-        The objects are written after the source was restored, so they are newer.
-        """
-        for path, content in self.objects.items():
-            path.write_bytes(content)
-        build_plainest(self.tree)
+    def link(self) -> bool:
+        """Make the core of the objects."""
+        self.core.unlink(missing_ok=True)
+        link = shlex.split(sysconfig.get_config_var("LDSHARED"))
+        words = [*link, *self.objects, "-pthread", "-lm", "-ldl", "-o", str(self.core)]
+        return self._run(words).returncode == 0
 
 
 # ---- running ------------------------------------------------------------------------
 
 
-def run_tests(tree: Path, tests: list[str], wall: float) -> tuple[str, str]:
-    """Return what became of the mutant in a copy, and the test that noticed it."""
-    words = [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
-    (tree / "chosen-tests").write_text("\n".join(tests))
-    done = subprocess.Popen(
-        [*words, "--tb=no", "@chosen-tests"],
-        cwd=tree,
-        env=os.environ | {"PYTHONPATH": str(tree)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
+class Outcome(NamedTuple):
+    """What became of a copy's tests: a verdict, and the test that failed."""
+
+    verdict: str
+    test: str = ""
+
+
+class Watch:
+    """A plugin of pytest: chooses and orders cases, and ends a run in time."""
+
+    def __init__(self, functions: list[str], speed: str, seconds: float) -> None:
+        self.rank = {name: number for number, name in enumerate(functions)}
+        self.speed = speed
+        self.seconds = seconds
+        self.failed = ""
+        self.is_ended = False  # before all tests have run
+
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        """Keep the cases of the functions; --quick then chooses some of these."""
+        chosen = [x for x in items if function_of(x.nodeid) in self.rank]
+        if self.speed == "full":
+            chosen = without_quick(chosen)
+        items[:] = sorted(chosen, key=lambda x: self.rank[function_of(x.nodeid)])
+
+    def pytest_collectreport(self, report: Any) -> None:
+        """Keep the file that cannot be collected."""
+        if report.failed and not self.failed:
+            self.failed = f"{report.nodeid} (not collected)"
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        """Keep the test that failed."""
+        if report.failed and not self.failed:
+            self.failed = report.nodeid
+
+    def pytest_runtest_teardown(self, item: Any) -> None:
+        """End the run when its time is used up, by the processes of tests, too."""
+        if sum(os.times()[:4]) > self.seconds:
+            item.session.shouldstop = "the time is used up"
+            self.is_ended = True
+
+
+def function_of(nodeid: str) -> str:
+    """Return a case's test function: its id without parameters."""
+    return nodeid.partition("[")[0]
+
+
+def without_quick(items: list[Any]) -> list[Any]:
+    """Return the cases that the quick run leaves out, or runs in a smaller size."""
+    import selection  # of the copy, by pytest's setting pythonpath
+
+    from relpos import _core
+
+    quick = selection.select(items, best_table=list(_core.by_isa)[-1])
+    kept = {id(item) for item in quick if "sized" not in item.fixturenames}
+    return [item for item in items if id(item) not in kept]
+
+
+def run_in_child(
+    tree: Path, functions: list[str], speed: str, seconds: float, pipe: Any
+) -> None:
+    """Run tests of a copy, and send the one that failed, or nothing."""
+    os.setsid()  # so that what tests start ends with this process
+    # A case may be one long call of C, after which no hook is reached: a hard limit.
+    most = int(2 * seconds)
+    resource.setrlimit(resource.RLIMIT_CPU, (most, most + 5))
+    output = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.chdir(tree)
+    sys.path[0] = str(tree)  # and no longer the folder of this file
+    os.environ["PYTHONPATH"] = str(tree)
+    import pytest
+
+    watch = Watch(functions, speed, seconds)
+    files = sorted({name.partition("::")[0] for name in functions})
+    options = ["-x", "-q", "--tb=no", "-p", "no:cacheprovider", f"--{speed}"]
+    status = pytest.main([*options, *files], plugins=[watch])
+    # Nothing is left to run where the quick run has all cases of these functions.
+    is_good = status in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+    if not watch.failed and not is_good and not watch.is_ended:
+        watch.failed = f"exit status {status}"
+    pipe.send(watch.failed)
+
+
+def run_tests(tree: Path, functions: list[str], speed: str, seconds: float) -> Outcome:
+    """Return what became of a copy's tests, which may take these seconds of CPU."""
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    arguments = tree, functions, speed, seconds, sender
+    process = context.Process(target=run_in_child, args=arguments)
+    process.start()
+    sender.close()
+    process.join(10 * seconds)  # on the clock: other processes may have the CPUs
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid or 0, signal.SIGKILL)
+    process.join()
+    if process.exitcode in (-signal.SIGKILL, -signal.SIGXCPU):
+        return Outcome("timeout")
     try:
-        said, _ = done.communicate(timeout=wall)
-    except subprocess.TimeoutExpired:
-        os.killpg(done.pid, 9)
-        done.communicate()
-        return "timeout", ""
-    failed = [s for s in said.splitlines() if s.startswith(("FAILED", "ERROR"))]
-    noticed = failed[0] if failed else f"exit status {done.returncode}"
-    return ("survived", "") if done.returncode == 0 else ("killed", noticed)
+        failed = receiver.recv()
+    except EOFError:
+        return Outcome("killed", f"exit status {process.exitcode}")
+    return Outcome("killed", failed) if failed else Outcome("survived")
 
 
-def judge(
-    tree: Path, core: Core | None, mutation: Mutation, tests: list[str], wall: float
-) -> tuple[str, str]:
+def batches(near: list[str], around: list[str]) -> Iterator[tuple[str, list[str]]]:
+    """Yield which cases of which test functions run one after the other."""
+    yield "quick", near[:FIRST]
+    yield "quick", near[FIRST:]
+    yield "full", [*near, *around]
+
+
+def judge(tree: Path, near: list[str], around: list[str]) -> Row:
+    """Run the tests of a changed copy until one fails."""
+    left = dict(LIMITS)
+    for speed, functions in batches(near, around):
+        if not functions or left[speed] < 1:
+            continue
+        before = sum(os.times()[2:4])
+        outcome = run_tests(tree, functions, speed, left[speed])
+        left[speed] -= sum(os.times()[2:4]) - before
+        if outcome.verdict != "survived":
+            return {"verdict": outcome.verdict, "by": outcome.test, "cases": speed}
+    return {"verdict": "survived", "by": "", "cases": ""}
+
+
+def run_mutant(
+    tree: Path,
+    core: Core | None,
+    mutation: Mutation,
+    near: list[str],
+    around: list[str],
+) -> Row:
     """Apply a mutation to the copy, run the tests, and take it back."""
-    if not tests:
-        return "unreached", ""
+    if not near and not around:
+        return {"verdict": "unreached", "by": "", "cases": ""}
     path = tree / mutation.path
     text = path.read_text(encoding="utf-8")
     path.write_text(mutation.apply(text), encoding="utf-8")
     try:
-        if core is not None and not core.build():
-            return "invalid", ""
-        verdict, noticed = run_tests(tree, tests, wall)
+        if core is not None and not core.build(mutation.path):
+            return {"verdict": "invalid", "by": "", "cases": ""}
+        row = judge(tree, near, around)
     finally:
         path.write_text(text, encoding="utf-8")
-        if core is not None:
-            core.restore()
-    if verdict != "killed":
-        return verdict, noticed
-    match = re.match(r"FAILED (.*?)(?: - |$)", noticed)
-    again = [match[1]] if match else tests[:1]  # the file does not import, or a signal
-    unchanged, _ = run_tests(tree, again, wall)
-    return (verdict if unchanged == "survived" else "unsure"), noticed
+    if row["verdict"] != "killed":
+        return row
+    if core is not None:
+        core.restore()
+        core.link()
+    # Where no test is named the process ended: any of them may have been running.
+    name = function_of(row["by"])
+    again = [name] if name in {*near, *around} else near[:1]
+    unchanged = run_tests(tree, again, row["cases"], LIMITS["full"])
+    return row if unchanged.verdict == "survived" else row | {"verdict": "unsure"}
 
 
-def run_range(asked: argparse.Namespace) -> None:
-    """Run the mutants of a range; write the results after each."""
-    chosen = choose(all_mutations(asked.action), asked.count, asked.seed)
-    first, last = asked.range or (0, len(chosen))
-    seconds = json.loads((asked.record / "tests.json").read_text())["seconds"]
-    names = {mutation.path for mutation in chosen}
-    if asked.action == "python":
-        reached = reached_python(asked.record, names)
-    else:
-        reached = reached_c(asked.record, names, seconds)
-    found = json.loads(asked.out.read_text()) if asked.out.exists() else {}
+def prepare_imports() -> None:
+    """Import what tests need beside relpos, so that children need not."""
+    for name in WARM:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+
+
+def run_share(
+    options: argparse.Namespace, mutations: list[Mutation], reached: Reached
+) -> None:
+    """Run some mutants in a copy of the tree; append the result of each."""
+    seconds = json.loads((options.record / "tests.json").read_text())["seconds"]
+    is_python = options.action == "python"
     with tempfile.TemporaryDirectory() as folder:
-        tree = copy_tree(Path(folder).resolve(), with_core=asked.action == "python")
-        core = Core(tree) if asked.action == "c" else None
-        for mutation in chosen[first:last]:
-            if mutation.key in found:
-                continue
+        tree = copy_tree(Path(folder).resolve(), with_core=is_python)
+        core = None if is_python else Core(tree)
+        # Compiled once; a changed file is compiled anew, since its hash differs.
+        words = ["-m", "compileall", "-q", "--invalidation-mode", "checked-hash"]
+        subprocess.run(
+            [sys.executable, *words, "relpos", "tests"], cwd=tree, check=True
+        )
+        for mutation in mutations:
             start = time.monotonic()
-            tests = tests_of(mutation, reached, seconds)
-            verdict, noticed = judge(tree, core, mutation, tests, asked.wall)
-            took = round(time.monotonic() - start, 1)
-            row = asdict(mutation) | {"verdict": verdict, "by": noticed}
-            found[mutation.key] = row | {"tests": len(tests), "seconds": took}
-            asked.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-            print(f"{verdict:<9} {took:6.1f}s {mutation.path}:{mutation.line}", end=" ")
-            print(mutation.operator, repr(mutation.old[:50]), flush=True)
-    print(shares(found))
+            near, around = tests_of(mutation, reached, seconds)
+            row = asdict(mutation) | run_mutant(tree, core, mutation, near, around)
+            row["tests"] = len(near) + len(around)
+            row["seconds"] = round(time.monotonic() - start, 1)
+            with options.out.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
+            took = f"{row['verdict']:<9} {row['cases']:<5} {row['seconds']:6.1f}s"
+            print(took, line_of(row), flush=True)
 
 
-def shares(found: dict[str, Any]) -> str:
-    """Return how many mutants had each verdict."""
-    counts = collections.Counter(row["verdict"] for row in found.values())
-    return ", ".join(f"{count} {name}" for name, count in counts.most_common())
+def run_all(options: argparse.Namespace) -> None:
+    """Run the mutants that the file of results lacks, in several processes."""
+    chosen = choose(all_mutations(options.action), options.count, options.seed)
+    done = read_rows(options.out) if options.out.exists() else {}
+    missing = [mutation for mutation in chosen if mutation.key not in done]
+    names = {mutation.path for mutation in missing}
+    if options.action == "python":
+        reached = reached_python(options.record, names)
+    else:
+        seconds = json.loads((options.record / "tests.json").read_text())["seconds"]
+        reached = reached_c(options.record, names, seconds)
+    prepare_imports()
+    context = multiprocessing.get_context("fork")
+    shares = [missing[number :: options.jobs] for number in range(options.jobs)]
+    workers = [
+        context.Process(target=run_share, args=(options, share, reached))
+        for share in shares
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    rows = read_rows(options.out)
+    for line in report([rows[m.key] for m in chosen if m.key in rows]):
+        print(line)
 
 
-def compare(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+# ---- results ------------------------------------------------------------------------
+
+
+def read_rows(path: Path) -> dict[str, Row]:
+    """Return the rows of a file of results by the keys of the mutants."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return {row["key"]: row for row in map(json.loads, lines)}
+
+
+def line_of(row: Row) -> str:
+    """Return the place and the change of a mutant in a line."""
+    change = f"{row['old'][:50]!r}: {row['new'][:50]!r}"
+    return f"{row['path']}:{row['line']} {row['operator']} {change}"
+
+
+def died(row: Row) -> bool:
+    """Return True for a mutant that tests noticed."""
+    return row["verdict"] in ("killed", "timeout")
+
+
+def report(rows: list[Row]) -> list[str]:
+    """Return lines of how many mutants had each verdict, and of what quick misses."""
+    counts = collections.Counter(row["verdict"] for row in rows)
+    lines = [", ".join(f"{count} {name}" for name, count in counts.most_common())]
+    killed = [row for row in rows if died(row)]
+    missed = [row for row in killed if row["cases"] == "full"]
+    if killed:
+        quick = len(killed) - len(missed)
+        share = f"{quick / len(killed):.1%}"
+        lines.append(
+            f"quick kills {quick} of the {len(killed)} that full kills: {share}"
+        )
+    lines += [f"missed by quick: {line_of(row)}; {row['by']}" for row in missed]
+    return lines
+
+
+def compare(before: dict[str, Row], after: dict[str, Row]) -> list[str]:
     """Return a line for each mutant that died before and survives now."""
     alive = ("survived", "unreached")
     return [
-        f"{row['path']}:{row['line']} {row['operator']} {row['old']!r}: {row['new']!r}"
+        line_of(row)
         for key, row in after.items()
-        if row["verdict"] in alive and key in before
-        if before[key]["verdict"] in ("killed", "timeout")
+        if row["verdict"] in alive and key in before and died(before[key])
     ]
 
 
@@ -193,18 +412,21 @@ def main() -> int:
     parser.add_argument("action", choices=("python", "c", "compare"))
     parser.add_argument("rest", nargs="+", help="how many mutants, or two results")
     parser.add_argument("--seed", type=int, default=25)
-    parser.add_argument("--range", type=int, nargs=2, metavar=("FIRST", "END"))
+    parser.add_argument("--jobs", type=int, default=2, help="mutants at a time")
     parser.add_argument("--record", type=Path, default=ROOT / "build" / "nets")
-    parser.add_argument("--out", type=Path, default=Path("mutants.json"))
-    parser.add_argument("--wall", type=float, default=120.0, help="seconds at most")
-    asked = parser.parse_args()
-    if asked.action == "compare":
-        before, after = (json.loads(Path(name).read_text()) for name in asked.rest)
+    parser.add_argument("--out", type=Path, default=Path("mutants.jsonl"))
+    options = parser.parse_args()
+    if options.action == "compare":
+        before, after = (read_rows(Path(name)) for name in options.rest)
         lines = compare(before, after)
-        print(*lines, f"before: {shares(before)}", f"after: {shares(after)}", sep="\n")
+        for line in lines:
+            print(line)
+        print("before:", *report(list(before.values())))
+        print("after:", *report(list(after.values())))
         return int(bool(lines))
-    asked.count = int(asked.rest[0])
-    run_range(asked)
+    options.count = int(options.rest[0])
+    options.out = options.out.resolve()
+    run_all(options)
     return 0
 
 

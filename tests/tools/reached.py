@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import ast
 import collections
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
+from copied import ROOT
 from mutations import Mutation
 
-SECONDS = 60.0  # of tests, as recorded
 Reached = dict[str, dict[int, set[str]]]
 
 
 def reached_python(record: Path, names: set[str]) -> Reached:
-    """Return by file and line the tests that run it; on import, the file of tests."""
+    """Return by file and line the tests that run it, where any does.
+
+    A context is `static|dynamic`, where the static one is that of lines on import, or
+    the name of the test that started the process.
+    """
     from coverage import CoverageData
 
     found: Reached = {name: collections.defaultdict(set) for name in names}
@@ -25,7 +31,8 @@ def reached_python(record: Path, names: set[str]) -> Reached:
             if name not in names:
                 continue
             for line, contexts in data.contexts_by_lineno(file).items():
-                found[name][line] |= {c.partition("|")[2] or c for c in contexts}
+                tests = {c.partition("|")[2] or c for c in contexts}
+                found[name][line] |= {test for test in tests if "::" in test}
     return found
 
 
@@ -51,20 +58,37 @@ def reached_c(record: Path, names: set[str], seconds: dict[str, float]) -> Reach
 
 def tests_of(
     mutation: Mutation, reached: Reached, seconds: dict[str, float]
-) -> list[str]:
-    """Return the tests to run: the quickest of those that reach the line."""
+) -> tuple[list[str], list[str]]:
+    """Return the tests that reach the line, and more that reach what is around it.
+
+    Where no test reaches the line, as it runs on import, the first are those that reach
+    the function around it, and the others those that reach most of the file.
+    """
     lines = reached[mutation.path]
-    names = {name for name in lines.get(mutation.line, ()) if name in seconds}
-    order = sorted(names, key=lambda name: (seconds[name], name))
-    if not names:
-        units = tuple(lines.get(mutation.line, ()))
-        shares = collections.Counter(test for own in lines.values() for test in own)
-        near = [name for name in seconds if name.startswith(units)]
-        order = sorted(near, key=lambda name: (-shares[name], seconds[name], name))
-    chosen, total = [], 0.0
-    for name in order:
-        total += seconds[name]
-        if total > SECONDS and chosen:
-            break
-        chosen.append(name)
-    return chosen
+
+    def quickest(names: Iterable[str]) -> list[str]:
+        passed = [name for name in names if name in seconds]
+        return sorted(passed, key=lambda name: (seconds[name], name))
+
+    near = quickest(lines.get(mutation.line, ()))
+    around = {x for n in lines_around(mutation) for x in lines.get(n, ())} - {*near}
+    if near:
+        return near, quickest(around)
+    counts = collections.Counter(test for tests in lines.values() for test in tests)
+    others = [name for name in quickest(counts) if name not in around]
+    others.sort(key=lambda name: -counts[name])
+    return [*quickest(around), *others], []
+
+
+def lines_around(mutation: Mutation) -> range:
+    """Return the lines of the smallest function of Python around a mutation."""
+    if not mutation.path.endswith(".py"):
+        return range(0)
+    tree = ast.parse((ROOT / mutation.path).read_text(encoding="utf-8"))
+    around = range(0)
+    for node in ast.walk(tree):  # the outer ones first
+        if isinstance(node, ast.FunctionDef):
+            lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
+            if mutation.line in lines:
+                around = lines
+    return around

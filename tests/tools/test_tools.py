@@ -3,6 +3,7 @@
 import ast
 import importlib.machinery
 import importlib.util
+import os
 from pathlib import Path
 
 import covered
@@ -98,23 +99,78 @@ def test_a_choice_depends_on_seed_and_text_alone():
     assert [m.key for m in moved] == [m.key for m in chosen]
 
 
-def test_tests_of_a_line_are_the_quickest_in_the_time():
-    mutation = mutations.python_mutations("a.py", PYTHON)[0]
+def test_tests_of_a_line_and_of_the_function_around_it(tmp_path, monkeypatch):
+    (tmp_path / "a.py").write_text(PYTHON, encoding="utf-8")
+    monkeypatch.setattr(reached, "ROOT", tmp_path)
+    mutation = mutations.python_mutations("a.py", PYTHON)[-1]
+    assert [*reached.lines_around(mutation)] == [9, 10, 11, 12, 13, 14, 15]
     seconds = {"t.py::slow": 59.0, "t.py::quick": 2.0, "t.py::other": 0.1}
-    by_line = {"a.py": {mutation.line: {"t.py::slow", "t.py::quick", "t.py::failed"}}}
-    assert reached.tests_of(mutation, by_line, seconds) == ["t.py::quick"]
-    on_import = {"a.py": {mutation.line: {"t.py"}, 99: {"t.py::quick"}}}
-    chosen = reached.tests_of(mutation, on_import, seconds)
-    assert chosen == ["t.py::quick", "t.py::other"]
-    assert reached.tests_of(mutation, {"a.py": {}}, seconds) == []
+
+    def tests_of(**lines):
+        by_line = {int(number[1:]): {*names} for number, names in lines.items()}
+        return reached.tests_of(mutation, {"a.py": by_line}, seconds)
+
+    slow, quick, other = seconds
+    assert tests_of(n15=[slow, quick, "t.py::failed"]) == ([quick, slow], [])
+    assert tests_of(n15=[slow], n9=[slow, quick], n2=[other]) == ([slow], [quick])
+    on_import = tests_of(n9=[quick], n2=[slow, other], n1=[slow])
+    assert on_import == ([quick, slow, other], [])
+    assert tests_of() == ([], [])
 
 
-def test_a_mutant_that_survives_now_is_listed():
-    row = {"path": "a.py", "line": 3, "operator": "+1", "old": "1", "new": "2"}
-    before = {"x": row | {"verdict": "killed"}, "y": row | {"verdict": "survived"}}
-    after = {"x": row | {"verdict": "survived"}, "y": row | {"verdict": "survived"}}
-    assert len(mutants.compare(before, after)) == 1
+def test_mutants_that_survive_now_or_are_killed_by_more_cases_are_listed():
+    place = {"path": "a.py", "line": 3, "operator": "+1", "old": "1", "new": "2"}
+    killed = place | {"verdict": "killed", "cases": "quick", "by": "t.py::quick"}
+    missed = killed | {"cases": "full", "by": "t.py::slow[3]"}
+    survived = place | {"verdict": "survived", "cases": "", "by": ""}
+    before = {"x": killed, "y": survived}
+    after = {"x": survived, "y": survived}
+    assert mutants.compare(before, after) == ["a.py:3 +1 '1': '2'"]
     assert mutants.compare(before, before) == []
+    assert mutants.report([killed, missed, survived, killed, killed]) == [
+        "4 killed, 1 survived",
+        "quick kills 3 of the 4 that full kills: 75.0%",
+        "missed by quick: a.py:3 +1 '1': '2'; t.py::slow[3]",
+    ]
+
+
+TESTED = """import pytest
+@pytest.fixture
+def sized(): return lambda quick, full: full
+def pytest_addoption(parser):
+    parser.addoption("--quick", action="store_true")
+    parser.addoption("--full", action="store_true")
+"""
+OF_A_MUTANT = """import a
+def test_good(): pass
+def test_value(): assert a.f() == 1
+def test_time():
+    while a.f() == 3: pass
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize(
+    ("value", "functions", "outcome"),
+    [
+        (1, ["good", "value", "time"], ("survived", "")),
+        (2, ["good", "value", "time"], ("killed", "tests/test_a.py::test_value")),
+        (2, ["good", "time"], ("survived", "")),
+        (3, ["time", "value"], ("timeout", "")),
+        ("(", ["good"], ("killed", "tests/test_a.py (not collected)")),
+    ],
+)
+def test_a_process_runs_the_tests_of_a_changed_copy(
+    value, functions, outcome, tmp_path
+):
+    (tmp_path / "pyproject.toml").write_text("[tool.pytest.ini_options]\n")
+    (tmp_path / "a.py").write_text(f"def f(): return {value}\n")
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "conftest.py").write_text(TESTED)
+    (tmp_path / "tests" / "test_a.py").write_text(OF_A_MUTANT)
+    names = [f"tests/test_a.py::test_{name}" for name in functions]
+    seconds = 1.0 if value == 3 else 20.0
+    assert mutants.run_tests(tmp_path, names, "quick", seconds) == outcome
 
 
 def test_less_covered_files_of_c_and_relpos_as_a_whole_are_listed():
