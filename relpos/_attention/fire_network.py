@@ -11,7 +11,7 @@ queries and keys share.
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 
@@ -187,8 +187,25 @@ def _places(fire: Fire, offsets: Array, sizes: Sizes) -> tuple[Array, Array]:
     return relative, np.arange(sizes.Lq) + offsets[..., None] + fire.first_key
 
 
+class Operands(TypedDict):
+    """Operands of the kernel for the bias."""
+
+    fire_offsets: Array  # U of each offset j - i + Lq, of all items or of each
+    fire_queries: Array  # g of each query
+    fire_lines: Array  # (H, S, 3): start, slope and intercept of each range
+    fire_signed: int
+
+
+class SlopeOperands(TypedDict):
+    """Further operands of the kernel for the gradients."""
+
+    grad_fire: Array  # (H, S + 1, 2): the sums that it adds to
+    fire_offset_slopes: Array  # dU/dc
+    fire_query_slopes: Array  # dg/dc and dg/dthreshold
+
+
 @quiet  # parameters that are NaN or too large show in the result
-def operands(fire: Fire, offsets: Array, sizes: Sizes) -> dict[str, Any]:
+def operands(fire: Fire, offsets: Array, sizes: Sizes) -> Operands:
     """Return the operands for the bias; offsets (...) broadcast to the batch."""
     relative, positions = _places(fire, offsets, sizes)
     lines = lines_of(fire)
@@ -206,7 +223,7 @@ def operands(fire: Fire, offsets: Array, sizes: Sizes) -> dict[str, Any]:
 
 
 @quiet
-def slope_operands(fire: Fire, offsets: Array, sizes: Sizes) -> dict[str, Array]:
+def slope_operands(fire: Fire, offsets: Array, sizes: Sizes) -> SlopeOperands:
     """Return the further operands of the backward, with zeros for its sums."""
     relative, positions = _places(fire, offsets, sizes)
     heads, ranges = lines_of(fire).slopes.shape

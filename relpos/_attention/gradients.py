@@ -316,13 +316,14 @@ def gradients_of(
     sums = {name: _buffer(name, problem) for name in operand_names}
     # FIRE's parameters are no operands of the kernel: it sums the gradient of the bias
     # by the ranges of the network, and the parameters get theirs from these sums.
-    fire_operands: dict[str, Array] = {}
-    fire = problem.fire
+    fire, fire_operands = problem.fire, None
     if fire is not None and len(operand_names) < len(names):
         offsets = offsets_of(problem.inputs)
         fire_operands = fire_network.slope_operands(fire, offsets, problem.sizes)
     if names:
-        operands = problem.operands | incoming | fire_operands | saved._asdict()
+        operands = problem.operands | incoming | saved._asdict()
+        if fire_operands is not None:
+            operands.update(fire_operands)
         operands["row_sum"] = _live_sums(saved.row_sum, incoming)
         operands["num_threads"] = threads
         for name, total in sums.items():
@@ -332,7 +333,7 @@ def gradients_of(
     gradients = {}
     for name in operand_names:
         gradients[name] = _deliver(name, sums.pop(name), problem)
-    if fire is not None and fire_operands:
+    if fire is not None and fire_operands is not None:
         of_fire = fire_network.gradients(fire, fire_operands["grad_fire"])
         for name in names:
             if name in of_fire:

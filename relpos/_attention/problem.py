@@ -175,7 +175,7 @@ def prepare(call: Call, part: Part | None = None) -> Problem:
     if part is not None:
         operands |= part.operands()
     if fire is not None:
-        operands |= fire_network.operands(fire, offsets_of(inputs), sizes)
+        operands.update(fire_network.operands(fire, offsets_of(inputs), sizes))
         inputs |= fire.inputs  # which have gradients
     return Problem(inputs, sizes, batch, dtype, out_dtype, placement, operands, fire)
 

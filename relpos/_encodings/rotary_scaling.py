@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple, TypedDict
 
 import numpy as np
 
@@ -27,9 +27,27 @@ from relpos._text import in_short
 
 __all__ = ["RotaryParameters", "rotary_frequencies", "rotary_magnitude"]
 
-Settings = dict[str, Any]
+LENGTH: Final = "original_max_position_embeddings"
 
-LENGTH = "original_max_position_embeddings"
+
+class Settings(TypedDict, total=False):
+    """Values of a scaling, by the keys of ``rope_scaling``; each scaling has some."""
+
+    factor: float
+    original_max_position_embeddings: float
+    max_position_embeddings: float
+    seq_len: float
+    attention_factor: float
+    beta_fast: float
+    beta_slow: float
+    mscale: float
+    mscale_all_dim: float
+    truncate: bool
+    low_freq_factor: float
+    high_freq_factor: float
+    short_factor: Array
+    long_factor: Array
+    partial_rotary_factor: float
 
 
 def even_dim(dim: object, low: int = 2) -> int:
@@ -80,7 +98,8 @@ def as_settings(scaling: object) -> tuple[str, Settings]:
     for key in required:
         if key not in values:
             raise ValueError(f"scaling: got no {key!r}; {name!r} needs it")
-    return name, {key: _value(key, value) for key, value in values.items()}
+    settings: Any = {key: _value(key, value) for key, value in values.items()}
+    return name, settings
 
 
 def _value(key: str, value: object) -> Any:
@@ -178,14 +197,15 @@ def _llama3(dim: int, base: float, settings: Settings) -> Array:
 
 
 def _longrope(dim: int, base: float, settings: Settings) -> Array:
-    past = settings.get("seq_len", 0) > settings[LENGTH]
-    key = "long_factor" if past else "short_factor"
-    if settings[key].shape != (dim // 2,):
+    key, factors = "short_factor", settings["short_factor"]
+    if settings.get("seq_len", 0) > settings[LENGTH]:
+        key, factors = "long_factor", settings["long_factor"]
+    if factors.shape != (dim // 2,):
         raise ValueError(
-            f"scaling: {key} has shape {settings[key].shape}; expected "
-            f"({dim // 2},), one per pair of dim {dim}"
+            f"scaling: {key} has shape {factors.shape}; expected ({dim // 2},), one "
+            f"per pair of dim {dim}"
         )
-    result: Array = _frequencies(dim, base) / settings[key]
+    result: Array = _frequencies(dim, base) / factors
     return result
 
 
