@@ -251,7 +251,8 @@ def check_items(
     inputs: Mapping[str, Array], positional: list[str], sizes: Sizes
 ) -> None:
     """Check the integers given per batch item; `positional` depends on the offset."""
-    if (offsets := inputs.get("query_offset")) is not None:
+    offsets, lengths = inputs.get("query_offset"), inputs.get("key_lengths")
+    if offsets is not None:
         for offset in _extremes(offsets):
             if abs(offset) >= POSITION_LIMIT:
                 raise ValueError(
@@ -264,7 +265,7 @@ def check_items(
             f"ambiguous, and {positional[0]} depends on it; pass 0 (query 0 at key 0) "
             f"or Lk - Lq = {sizes.Lk - sizes.Lq} (last query at the last key)"
         )
-    if (lengths := inputs.get("key_lengths")) is not None:
+    if lengths is not None:
         for length in _extremes(lengths):
             if not 0 <= length <= sizes.Lk:
                 raise ValueError(
