@@ -88,6 +88,7 @@ CASES = {
 }
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("name", CASES)
 def test_each_is_named(name):
     mine, call = CASES[name]

@@ -58,7 +58,7 @@ class Attention:
         return [self.result(x) for x in (*found, of_value)]
 
 
-def problems(dtype, count=PROBLEMS):
+def problems(dtype, count):
     """Inputs in 16 bits whose scores have standard deviation 1 and 4."""
     rng = np.random.default_rng(7)
     for at in range(count):
@@ -81,13 +81,13 @@ def planted(result, where, rng, size):
 
 
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
-def test_rates_of_diagnose(dtype, monkeypatch):
+def test_rates_of_diagnose(dtype, monkeypatch, sized):
     """Try the formula alone, since 4,000 searches would take an hour."""
     for name in ("PAIRED", "ALONE"):
         monkeypatch.setattr(search, name, ())
     rng, places = np.random.default_rng(8), itertools.cycle(PLANTED)
     kinds = {(x, y): [] for x in ("weights", "scores") for y in ("right", "planted")}
-    for at, inputs in enumerate(problems(dtype)):
+    for at, inputs in enumerate(problems(dtype, sized(200, PROBLEMS))):
         stores = ("weights", "scores")[at // 2 % 2]
         right = Attention(dtype, stores)(*inputs)
         kinds[stores, "right"].append(relpos.diagnose(right, *inputs).kind)
@@ -116,13 +116,13 @@ class Answers:
 
 @pytest.mark.parametrize("reference", ["nothing", "weights"])
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
-def test_rates_of_compare(dtype, reference):
+def test_rates_of_compare(dtype, reference, sized):
     """Compare with exact results and with others in 16 bits."""
     rng, places = np.random.default_rng(9), itertools.cycle(PLANTED)
     exact = Attention(dtype, "nothing")
     other = Attention(dtype, reference)
     seen = {"scores": set(), "planted": set()}
-    for at, inputs in enumerate(problems(dtype, PROBLEMS)):
+    for at, inputs in enumerate(problems(dtype, sized(200, PROBLEMS))):
         found = relpos.compare(exact, Attention(dtype, "weights"), *inputs)
         assert found.same and len(found.rows) == 4, found
         found = relpos.compare(other, Attention(dtype, "scores"), *inputs)
