@@ -343,7 +343,7 @@ UNKNOWN = {
 }
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", UNKNOWN)
 def test_few_attempts_where_nothing_fits(name, monkeypatch):
     """An attempt takes 0.2 to 0.5 ms, and two seconds are the most for a call."""
@@ -361,7 +361,7 @@ def test_few_attempts_where_nothing_fits(name, monkeypatch):
     assert len(attempts) <= 4100
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
     "call",

@@ -202,6 +202,7 @@ def t5(over, under, width, end):
     return softmax(Q @ K.swapaxes(-1, -2) + bias) @ V
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "rule", [(2, 2.5, 6, True), (2, 5, 2, True), (1, 2.5, 2, True), (2, 2.5, 2, False)]
 )
@@ -340,6 +341,7 @@ TURNED = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("difference", TURNED)
 def test_rotary_is_named(difference):
     words, mine, call = TURNED[difference]
@@ -377,6 +379,7 @@ def test_a_magnitude_of_each_pair_is_searched_as_well():
     assert found.kind in ("unknown", "mistake")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("number", [np.inf, np.nan])
 def test_results_that_are_not_finite_end_no_search(number):
     mine = RNG.standard_normal(Q.shape)

@@ -104,6 +104,7 @@ def test_an_operand_that_is_never_used(name, operand, causal):
     check_left_out(relpos.attention(Q, K, V, **kept), f"no_{operand}", **call)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "name", ["T5 decoder", "a table of the past", "Transformer-XL"]
 )
@@ -173,6 +174,7 @@ def test_deberta_counts_its_terms_in_the_scale(operand):
     assert "1 / sqrt(2 D)" in found.verdict
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["music", "a table of the past", "T5 decoder"])
 def test_neither_the_term_nor_the_mask(name):
     """Another offset gives these numbers too, and does not come first."""

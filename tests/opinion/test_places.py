@@ -214,6 +214,7 @@ OF_SCORES = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", FURTHER)
 def test_further_members(name):
     weights, words, call = FURTHER[name]
