@@ -11,14 +11,29 @@
     6 /* 6 x 2 accumulators, 2 columns of B and one of A: 15 of 16 registers */
 #define RP_QUERY_TILE 48 /* a multiple of both MR and the 16 columns of a micro-tile */
 #define RP_HAS_FMA 1
-#define RP_STREAM_AHEAD 32 /* lines that are fetched before they are multiplied */
-#define RP_MEMORY_AHEAD 0  /* whether they are, too, where they come from memory */
+
+/* base.h says what the thresholds mean. All measurements are of float32 on an AMD EPYC
+ * (Zen 3), November 2026.
+ *
+ * 9 and 10 rows were slower than tiles while rows were multiplied four at a time (1,024 keys:
+ * tiles took .86 of the time of rows at 10 to 12 queries, .81 at 16), and are rows since six
+ * are. The times of 10 and 12 against their neighbours are not kept: measure 8 to 16 queries
+ * against 1,024 and 8,192 keys, by rows and by tiles. */
 #define RP_ROWS_UNPACKED 10
 #define RP_ROWS_UNPACKED_LONG 12
+/* Six to ten queries against at most 32 keys take .75 to .9 of the time by tiles, .8 to .95 with
+ * tables. */
 #define RP_SHORT_KEYS (4 * VL)
 #define RP_SHORT_ROWS 5
-/* Vectors of a line that 2 rows, 3, or 4 to 6 sum at a time. Of 2 they are more than registers
- * hold, but whole lines of 64 columns are read in order. */
+/* The distance was chosen together with loops that read lines in order: one query took .82 to
+ * .91 of the time at 1,024 and 8,192 keys, .79 at 65,536 (8 heads of 64, one thread). The times of other distances are not
+ * kept, nor those of fetching from memory. Measure one query against 1,024 to 65,536 keys. */
+#define RP_STREAM_AHEAD 32
+#define RP_MEMORY_AHEAD 0
+/* 6 rows of 2 vectors have 12 sums, and so have 3 rows of 4, in 16 registers. 2 rows of 8 vectors
+ * have more than registers hold, but whole lines of 64 columns are read in order. With 6 rows at
+ * a time, four to seven queries took .77 to .92 of the time at 1,024 and 8,192 keys. The times
+ * of other widths are not kept: measure 2 to 7 queries against as many keys. */
 #define RP_STRIP_OF_2 8
 #define RP_STRIP_OF_3 4
 #define RP_STRIP_OF_6 2

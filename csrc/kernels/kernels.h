@@ -6,7 +6,8 @@
  * float64; its instruction set's header (isa/) sets
  *   RP_VECTOR_BYTES  width of its vectors       RP_HAS_FMA  fused multiply-add exists
  *   RP_MR            rows of a micro-tile
- *   RP_QUERY_TILE    rows of a query tile */
+ *   RP_QUERY_TILE    rows of a query tile
+ * and thresholds, which base.h explains. */
 #include "../isa/isa.h"
 #include "attention/attention.h"
 #include "attention/ufuncs.h"
