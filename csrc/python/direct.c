@@ -79,7 +79,8 @@ take_arguments(direct_call *d, PyObject *const *args)
     return is_taken;
 }
 
-/* What Python needs for a backward: names and tensors, and the other arguments; or None. */
+/* Makes what Python needs for a backward: names and tensors, and the other arguments; None
+ * where no tensor requires a gradient. */
 static PyObject *
 tell_recorded(const direct_call *d, PyObject *const *args)
 {

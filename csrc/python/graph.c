@@ -115,7 +115,7 @@ check_edges(const attention_call *call)
     return check_indices(PyArray_DATA(given[INDICES]), edges, p->Lk);
 }
 
-/* What a graph's problem has of the call. */
+/* The problem of attention along edges, from the operands that it shares with attention. */
 static rp_graph
 graph_of(const attention_call *call)
 {

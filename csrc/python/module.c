@@ -124,11 +124,12 @@ add_isas(PyObject *module)
 
 /* ---- module-wide functions --------------------------------------------------- */
 
-/* Of relpos/_settings.py. One that another takes the place of is not freed: a thread may be
- * on its way to call it. */
+/* The function of relpos/_settings.py that answers how many threads a call gets. One that
+ * another takes the place of is not freed: a thread may be on its way to call it. */
 static PyObject *_Atomic ask_threads_callable;
 
-/* From a gufunc's loop, too, which may have raised already. */
+/* Asks Python for the number of threads. A gufunc's loop may call it after it has raised: then
+ * the answer is 0, and the exception is kept. */
 static int
 ask_threads(void)
 {

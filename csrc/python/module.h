@@ -197,9 +197,9 @@ void refuse_moved(const char *name);
 /* View the operands, and the integers of batch items, once all arguments have been read. */
 int take_views(attention_call *call);
 int take_item_views(attention_call *call);
-/* What one array is, once it has a view: its kind, and whether it can be read or written. */
+/* Check one array that has a view: its kind, and whether it can be read or written. */
 int check_operand(attention_call *call, const operand_row *row, const array_view *view);
-/* The same of all arrays of the dict. */
+/* Call check_operand for all arrays of the dict. */
 int check_arrays(attention_call *call);
 
 /* ---- shapes.c -------------------------------------------------------------------------- */

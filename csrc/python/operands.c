@@ -104,36 +104,29 @@ static struct {
 } scalar_rows[] = {
 #define SCALAR(key, field, ...)                                                        \
     {{key, NULL}, offsetof(rp_gradients, forward.field), __VA_ARGS__},
-#define POSITION -RP_FARTHEST, RP_FARTHEST, 0
-#define PLACE 0, RP_FARTHEST, 0
-#define LEFT 0, RP_UNBOUNDED, RP_UNBOUNDED
-#define RIGHT -RP_FARTHEST, RP_UNBOUNDED, RP_UNBOUNDED
     /* clang-format off */
-    SCALAR("scale", scale, 'd', 1, 0, 0, 0)
-    SCALAR("softcap", softcap, 'd', 0, 0, 0, 0)
-    SCALAR("dropout_p", dropout.p, 'd', 0, 0, 0, 0)
-    SCALAR("seed", dropout.seed, 'Q', 0, 0, 0, 0)
-    SCALAR("part_query", part.query, 'l', 0, PLACE)
-    SCALAR("part_key", part.key, 'l', 0, PLACE)
-    SCALAR("part_head", part.head, 'l', 0, PLACE)
-    SCALAR("part_key_heads", part.key_heads, 'l', 0, PLACE)
-    SCALAR("part_has_more_keys", part.has_more_keys, 'i', 0, 0, 1, 0)
-    SCALAR("min_relative_position", rel_key.first, 'l', 0, POSITION)
-    SCALAR("min_bias_position", rel_bias.first, 'l', 0, POSITION)
-    SCALAR("window_left", sight.window_left, 'l', 0, LEFT)
-    SCALAR("window_right", sight.window_right, 'l', 0, RIGHT)
-    SCALAR("fire_signed", fire.is_signed, 'i', 0, 0, 1, 0)
-    SCALAR("beyond", beyond, 'i', 0, RP_CLIP, RP_ZERO, RP_CLIP)
-    SCALAR("weigh_all", weigh_all, 'i', 0, 0, 1, 0)
-    SCALAR("num_threads", threads, 'i', 1, 1, RP_MAX_THREADS, 1)
+    /* name, field, type, required, lowest, highest, initial */
+    SCALAR("scale",                 scale,              'd', 1, 0,            0,              0)
+    SCALAR("softcap",               softcap,            'd', 0, 0,            0,              0)
+    SCALAR("dropout_p",             dropout.p,          'd', 0, 0,            0,              0)
+    SCALAR("seed",                  dropout.seed,       'Q', 0, 0,            0,              0)
+    SCALAR("part_query",            part.query,         'l', 0, 0,            RP_FARTHEST,    0)
+    SCALAR("part_key",              part.key,           'l', 0, 0,            RP_FARTHEST,    0)
+    SCALAR("part_head",             part.head,          'l', 0, 0,            RP_FARTHEST,    0)
+    SCALAR("part_key_heads",        part.key_heads,     'l', 0, 0,            RP_FARTHEST,    0)
+    SCALAR("part_has_more_keys",    part.has_more_keys, 'i', 0, 0,            1,              0)
+    SCALAR("min_relative_position", rel_key.first,      'l', 0, -RP_FARTHEST, RP_FARTHEST,    0)
+    SCALAR("min_bias_position",     rel_bias.first,     'l', 0, -RP_FARTHEST, RP_FARTHEST,    0)
+    SCALAR("window_left",           sight.window_left,  'l', 0, 0,            RP_UNBOUNDED,   RP_UNBOUNDED)
+    SCALAR("window_right",          sight.window_right, 'l', 0, -RP_FARTHEST, RP_UNBOUNDED,   RP_UNBOUNDED)
+    SCALAR("fire_signed",           fire.is_signed,     'i', 0, 0,            1,              0)
+    SCALAR("beyond",                beyond,             'i', 0, RP_CLIP,      RP_ZERO,        RP_CLIP)
+    SCALAR("weigh_all",             weigh_all,          'i', 0, 0,            1,              0)
+    SCALAR("num_threads",           threads,            'i', 1, 1,            RP_MAX_THREADS, 1)
     /* clang-format on */
 };
 
 #undef SCALAR
-#undef POSITION
-#undef PLACE
-#undef LEFT
-#undef RIGHT
 
 enum { SCALARS = sizeof scalar_rows / sizeof scalar_rows[0] };
 

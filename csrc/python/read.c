@@ -173,7 +173,7 @@ new_shape(const npy_intp *lengths, int ndim)
     return shape;
 }
 
-/* What was read, as Python takes it. */
+/* Makes the answer of read_operands: what was read, or the rule that an operand breaks. */
 static PyObject *
 tell(const attention_call *call, PyObject *inputs, misfit found)
 {

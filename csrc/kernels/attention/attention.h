@@ -69,8 +69,14 @@ static rp_status
 sink_gradients(const rp_gradients *g)
 {
     const rp_attention *p = &g->forward;
-    sink_sum_t sum = {&p->sinks,   &g->grad_out, &g->grad_lse, &g->grad_sinks,
-                      &p->results, p->B,         p->Lq,        p->Dv};
+    sink_sum_t sum = {.sinks = &p->sinks,
+                      .grad_out = &g->grad_out,
+                      .grad_lse = &g->grad_lse,
+                      .grad = &g->grad_sinks,
+                      .results = &p->results,
+                      .B = p->B,
+                      .Lq = p->Lq,
+                      .Dv = p->Dv};
     return sum_sinks(sum, p->H, p->threads);
 }
 

@@ -32,14 +32,14 @@ log2_within(double x, const double limit)
     return (T)(x >= most ? limit : x <= -most ? -limit : x * RP_LOG2E);
 }
 
-/* Of a term. */
+/* A term of a logit in units of log 2, cut to RP_LARGEST_TERM. */
 RP_INLINE T
 log2_units(double x)
 {
     return log2_within(x, RP_LARGEST_TERM);
 }
 
-/* The same of a sum of two terms, which is seldom that large. */
+/* Cuts a sum of two terms in units of log 2 to RP_LARGEST_TERM; it is seldom that large. */
 RP_INLINE T
 cut_term(T x)
 {
@@ -56,7 +56,8 @@ add_or_hide(T s, T x)
     return x == -(T)INFINITY ? x : s + x;
 }
 
-/* The same after another bias, which may have hidden the pair from NaN and infinity in x. */
+/* s + x, and -inf where either is: s may be hidden by another bias, from NaN and infinity in x,
+ * too. */
 RP_INLINE T
 add_unless_hidden(T s, T x)
 {

@@ -20,6 +20,7 @@ merge_row(const rp_job *job, int64_t row)
     char *out = rp_operand(job, 4, row);
     int64_t v = job->dims[1];
     T *lse = (T *)rp_operand(job, 5, row);
+    /* A side without keys has no weight, and its out may be anything, NaN included. */
     if (a == -INFINITY || b == -INFINITY) {
         int only_b = a == -INFINITY;
         *lse = (T)(only_b ? b : a);

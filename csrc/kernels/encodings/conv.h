@@ -62,7 +62,7 @@ conv_strip(const taps_t *taps, int64_t e, int vectors, V *acc)
         }
 }
 
-/* The same for one channel of any strides. */
+/* Sum over the taps of x and weight in channel e, whatever the strides of channels. */
 RP_INLINE T
 conv_channel(const taps_t *taps, int64_t e)
 {

@@ -64,7 +64,7 @@ rotary_width(const rp_rotary *p, int64_t pairs)
     return RP_ROUND_UP((int)pairs << (p->interleaved != 0), DL);
 }
 
-/* One vector of pairs (a, b). In place when the ends are the starts. */
+/* Rotates VL pairs whose halves (a, b) lie apart; in place if the ends are the starts. */
 RP_INLINE void
 turn_halves(T *a_to, T *b_to, const T *a_from, const T *b_from, const double *cosine,
             const double *sine)
@@ -75,7 +75,7 @@ turn_halves(T *a_to, T *b_to, const T *a_from, const T *b_from, const double *co
     round_doubles(b_to, b * c + a * s);
 }
 
-/* One vector of a, b, a, b, .. */
+/* Rotates the pairs of one vector of a, b, a, b, .. */
 RP_INLINE void
 turn_interleaved(T *to, const T *from, const double *cosine, const double *sine)
 {
@@ -169,7 +169,7 @@ store_rotary(const rp_rotary *p, const angles *block, const char *magnitude, int
     }
 }
 
-/* One row of the table, for the pairs [first, first + pairs). */
+/* Fills a row of the table of cosines and sines, for the pairs [first, first + pairs). */
 static void
 rotary_table_row(const rp_rotary *p, int64_t n, int64_t row, int64_t first, int pairs,
                  double *cosine)

@@ -66,7 +66,7 @@ graph_key_unit(void *context, int64_t unit, int worker)
     T *rest = (T *)(total + RP_MAX(p->D, p->Dv));
     for (int64_t j = first; j < last; j++) {
         if (gg->keys.start[j] == gg->keys.start[j + 1])
-            continue;
+            continue; /* no edge leads to it: its gradients keep the zeros they start with */
         if (g->grad_key.data) {
             sum_edges(gg, &gg->keys, j, gg->ds + own * gg->edges, &p->query, slice,
                       p->D, rest, total);
@@ -186,6 +186,7 @@ plan_graph_backward(graph_gradients_t *gg, const rp_graph_gradients *g)
     gg->keys.targets = g->grad_key.data || g->grad_value.data ? p->Lk : 0;
     gg->labels.target = p->labels;
     gg->labels.targets = p->labels ? RP_MAX(key_rows, value_rows) : 0;
+    /* A unit adds up about RP_UNIT_WORK numbers if its keys have the average degree. */
     int64_t degree = gg->edges / p->Lk + 1;
     gg->key_block = RP_MAX(1, RP_UNIT_WORK / degree / (p->D + p->Dv + 1));
     gg->key_blocks = (p->Lk + gg->key_block - 1) / gg->key_block;
@@ -193,6 +194,8 @@ plan_graph_backward(graph_gradients_t *gg, const rp_graph_gradients *g)
         !rp_multiply(sums, sizeof(double), &slice_bytes) ||
         slice_bytes > PTRDIFF_MAX / 2)
         return RP_NO_MEMORY;
+    /* A slice keeps its sums by label and, of each edge, p_e and dS_e from the first pass on. As
+     * many slices as fit into RP_WAVE_BYTES go together. */
     slice_bytes += 2 * (size_t)gg->edges * sizeof(T);
     int64_t wave = (int64_t)(RP_WAVE_BYTES / RP_MAX(slice_bytes, 1));
     gg->slices = RP_MAX(1, RP_MIN(p->B * p->H, wave));

@@ -25,7 +25,7 @@ weigh_part(const T *w, const int rows, const V *part, const int vectors,
     }
 }
 
-/* The same of a line, of which the line of the cache `ahead` bytes further on is fetched. */
+/* sums[r] += w[r] * a line; what lies `ahead` bytes further on is fetched meanwhile. */
 RP_INLINE void
 weigh_line(const T *w, const int rows, const char *line, uintptr_t ahead,
            const int kind, const int vectors, const int whole, V (*sums)[8])
@@ -91,8 +91,9 @@ weigh_halves(const T *w, const int rows, lines_t lines, const int kind, int64_t 
             store(out + c * VL, load(out + c * VL) + (held[0][r][c] + held[1][r][c]));
 }
 
-/* The same of one or two rows, which wait for memory: lines are read in order. Where the strip
- * is narrow, lines that are cold are read whole: `width` numbers each. */
+/* out[r] += sum_n w[r][n] * line n over `vectors` vectors, for one or two rows. These wait for
+ * memory, so lines are read in order. Where the strip is narrow, lines that are cold are read
+ * whole: `width` numbers each. */
 RP_INLINE void
 weigh_strip(const T *w, const int rows, lines_t lines, const int kind, int64_t count,
             ptrdiff_t width, const int vectors, const int whole, T *out,
@@ -137,7 +138,8 @@ all_weigh(const T *w, int rows, int64_t count)
     return n == count && found == 0;
 }
 
-/* The same of all strips of `vectors` vectors from column k on; returns the next column. */
+/* out[r] += sum_n w[r][n] * line n in strips of `vectors` vectors from column k on, as many as
+ * fit; returns the column after them. */
 RP_INLINE ptrdiff_t
 weigh_strips(const T *w, const int rows, lines_t lines, const int kind, int64_t count,
              ptrdiff_t width, ptrdiff_t k, fetched_t *next, const int vectors,
@@ -157,7 +159,8 @@ weigh_strips(const T *w, const int rows, lines_t lines, const int kind, int64_t 
     return k;
 }
 
-/* The same over `width` numbers, in strips of `vectors` vectors at first. */
+/* out[r] += sum_n w[r][n] * line n over `width` numbers: in strips of `vectors` vectors, then in
+ * narrower ones. */
 RP_INLINE void
 weigh_width(const T *w, const int rows, lines_t lines, const int kind, int64_t count,
             ptrdiff_t width, const int vectors, const int whole, T *out,
@@ -175,9 +178,9 @@ weigh_width(const T *w, const int rows, lines_t lines, const int kind, int64_t c
                      out_step);
 }
 
-/* The same of up to RP_ROWS_WEIGHED rows, in a loop for their number; more than
- * RP_ROWS_ZEROS of them only if no weight is 0. Two rows of lines of 16 bits wait less for
- * memory than for registers. */
+/* out[r] += sum_n w[r][n] * line n of up to RP_ROWS_WEIGHED rows: each number of rows has a loop;
+ * more than RP_ROWS_ZEROS of them only if no weight is 0. Two rows of lines of 16 bits wait less
+ * for memory than for registers, so their strips are those of more rows. */
 RP_INLINE void
 weigh_lines_some(const T *w, int rows, lines_t lines, const int kind, int64_t count,
                  ptrdiff_t width, const int whole, T *out, ptrdiff_t out_step)
@@ -223,7 +226,8 @@ weigh_some_lines(const T *w, int rows, lines_t lines, int64_t count, ptrdiff_t w
     }
 }
 
-/* The same of any number of lines, without those of weight 0: hidden pairs may sit on NaN. */
+/* out[r] += sum_n w[r][n] * line n of any number of rows and lines, without the lines whose
+ * weight is 0: hidden pairs may sit on NaN. */
 static void
 weigh_lines(const T *w, int rows, lines_t lines, int64_t count, ptrdiff_t width, T *out,
             ptrdiff_t out_step)

@@ -31,7 +31,8 @@ padded_rows(int rows)
 
 /* ---- panels --------------------------------------------------------------------- */
 
-/* One term of up to HR rows, `vectors` = 1 or 2 vectors wide. */
+/* acc += one term of a product: a column of a, of up to HR rows, times a row of b, which is
+ * `vectors` = 1 or 2 vectors wide. */
 RP_INLINE void
 product_step(const T *a, ptrdiff_t row, const T *b, const int rows, const int vectors,
              V acc[HR][2])
@@ -49,7 +50,7 @@ product_step(const T *a, ptrdiff_t row, const T *b, const int rows, const int ve
     }
 }
 
-/* One term of MR or TAIL_ROWS rows, in two halves: clang unrolls no loop that is shorter
+/* acc += one term of a product of MR or TAIL_ROWS rows, in two halves: clang unrolls no loop that is shorter
  * than a pragma says, and keeps its sums in memory. */
 RP_INLINE void
 product_term(const T *a, ptrdiff_t row, const T *b, const int rows, V acc[MR][2])
@@ -98,7 +99,7 @@ tile_set(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t depth, rp_ahead ahead,
     store_tile(acc, c, ldc, rows);
 }
 
-/* The same as the sum of sums of `block` terms, which stays in registers. */
+/* c = a . panel b, as the sum of sums of `block` terms; it stays in registers. */
 RP_INLINE void
 tile_set_blocks(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t depth, ptrdiff_t block,
                 rp_ahead ahead, T *c, ptrdiff_t ldc, const int rows)
@@ -117,7 +118,7 @@ tile_set_blocks(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t depth, ptrdiff_
     store_tile(sum, c, ldc, rows);
 }
 
-/* The same with the first half of a panel. */
+/* c = a . the first half of panel b, as the sum of sums of `block` terms. */
 RP_INLINE void
 tile_set_half(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t depth, ptrdiff_t block,
               T *c, ptrdiff_t ldc, const int rows)
@@ -273,7 +274,7 @@ tile_offset_max(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t depth, rp_ahead
     tile_halves(a, lda, b, depth, ahead, c, ldc, constant, step, row_max, HR, 2);
 }
 
-/* With the first half of a panel. */
+/* c = a . the first half of panel b, plus what c holds or constant: of HR rows at a time. */
 static RP_NOINLINE void
 tile_half(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t depth, rp_ahead ahead, T *c,
           ptrdiff_t ldc, const T *constant, ptrdiff_t step, T *row_max)
@@ -281,7 +282,8 @@ tile_half(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t depth, rp_ahead ahead
     tile_halves(a, lda, b, depth, ahead, c, ldc, constant, step, row_max, HR, 1);
 }
 
-/* TAIL_HALF rows with a panel or its first half. */
+/* c = a . panel b or its first half, plus what c holds or constant: of TAIL_HALF rows at a
+ * time, for the last rows of a tile. */
 static RP_NOINLINE void
 tile_tail(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t depth, rp_ahead ahead, T *c,
           ptrdiff_t ldc, const T *constant, ptrdiff_t step, T *row_max, int half)
@@ -331,7 +333,7 @@ tile_add_rows(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb, ptrdiff_t de
             store(c + i * ldc + j * VL, load(c + i * ldc + j * VL) + acc[i][j]);
 }
 
-/* TAIL_ROWS rows. */
+/* c += a . b of TAIL_ROWS rows, the last of a tile; half: one vector of columns, not two. */
 static RP_NOINLINE void
 tile_add_tail(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb, ptrdiff_t depth,
               rp_ahead ahead, T *c, ptrdiff_t ldc, int half)

@@ -66,8 +66,8 @@ pack_sums_whole(T *packed, const char *rows, ptrdiff_t row_step, int kind,
         }
 }
 
-/* The same of `count` rows of any strides, of which a has `valid`: the others are zeros. Rows
- * become whole vectors. */
+/* (rows of a plus the row of bias, if there is one) * factor as `count` rows of whole vectors,
+ * from rows of any strides. a has `valid` of them: the others are zeros. */
 static void
 pack_sums(T *packed, const rp_array *a, const rp_array *bias, int64_t b, int64_t h,
           int64_t first, int64_t valid, int64_t count, ptrdiff_t columns, T factor)
@@ -168,7 +168,7 @@ not_finite_as(const char *rows, ptrdiff_t row_step, ptrdiff_t step, int kind,
     return total + sum_lanes((sums[0] + sums[1]) + (sums[2] + sums[3]))[0] != 0;
 }
 
-/* The same of T, and of `count` rows of an array. */
+/* 1 when any of the elements, which are T, is NaN or infinite. */
 static int
 not_finite(const char *rows, ptrdiff_t row_step, ptrdiff_t step, int64_t count,
            ptrdiff_t columns)
@@ -176,6 +176,7 @@ not_finite(const char *rows, ptrdiff_t row_step, ptrdiff_t step, int64_t count,
     return not_finite_as(rows, row_step, step, RP_OWN, count, columns);
 }
 
+/* 1 when any element of `count` rows of an array of any kind is NaN or infinite. */
 static int
 rows_of_not_finite(const rp_array *a, int64_t b, int64_t h, int64_t first,
                    int64_t count, ptrdiff_t columns)

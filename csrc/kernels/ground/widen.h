@@ -28,7 +28,7 @@ is_plain(const rp_array *a)
 
 #if RP_IS_F32
 
-/* As many numbers of 16 bits as a vector has lanes, and their bits in it. */
+/* As many numbers of 16 bits as a vector has lanes; and the same bits, each in a lane. */
 typedef uint16_t words_t __attribute__((vector_size(RP_VECTOR_BYTES / 2)));
 typedef uint32_t bits_t __attribute__((vector_size(RP_VECTOR_BYTES)));
 
@@ -108,7 +108,7 @@ gather_words(const char *from, ptrdiff_t step, ptrdiff_t count)
     return gathered;
 }
 
-/* One number. */
+/* A number of 16 bits as T; out of line, as it is seldom needed. */
 static RP_NOINLINE T
 widen_number(const char *at, int kind)
 {
@@ -132,7 +132,7 @@ load_as(const char *row, ptrdiff_t k, int kind)
     return load((const T *)row + k);
 }
 
-/* One number. */
+/* A number of any kind as T. */
 RP_INLINE T
 number_at(const char *at, int kind)
 {
@@ -166,7 +166,7 @@ widen(T *to, const char *from, ptrdiff_t step, int kind, ptrdiff_t count)
 #endif
 }
 
-/* The same back. */
+/* `count` numbers, contiguous T -> a row of a kind; rounds to 16 bits. */
 static void
 narrow(char *to, ptrdiff_t step, int kind, const T *from, ptrdiff_t count)
 {

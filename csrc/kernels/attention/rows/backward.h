@@ -135,7 +135,7 @@ stretch_gradients(const rp_gradients *g, query_rows_t *rows, int64_t j0, int64_t
     }
 }
 
-/* One query row of the wave. */
+/* dS and weights of one query row of the wave, and the gradients that it alone adds to. */
 static void
 row_gradients_unit(void *context, int64_t unit, int worker)
 {
@@ -168,10 +168,16 @@ row_gradients_unit(void *context, int64_t unit, int worker)
 static ptrdiff_t
 shared_columns(const rp_gradients *g, int sum)
 {
-    const rp_array *grads[] = {&g->grad_key,        &g->grad_value,
-                               &g->grad_rel_key,    &g->grad_rel_query,
-                               &g->grad_rel_value,  &g->grad_pos_bias_u,
-                               &g->grad_pos_bias_v, &g->grad_rel_bias};
+    const rp_array *grads[] = {
+        [RP_SUM_KEY] = &g->grad_key,
+        [RP_SUM_VALUE] = &g->grad_value,
+        [RP_SUM_REL_KEY] = &g->grad_rel_key,
+        [RP_SUM_REL_QUERY] = &g->grad_rel_query,
+        [RP_SUM_REL_VALUE] = &g->grad_rel_value,
+        [RP_SUM_U] = &g->grad_pos_bias_u,
+        [RP_SUM_V] = &g->grad_pos_bias_v,
+        [RP_SUM_BIAS] = &g->grad_rel_bias,
+    };
     if (sum == RP_SUM_BIAS)
         return grads[sum]->data || bias_sums_count(g) > 0;
     if (!grads[sum]->data)
@@ -181,8 +187,8 @@ shared_columns(const rp_gradients *g, int sum)
                                                           : g->forward.D;
 }
 
-/* What row n of those that the pair of row x and key j has of a table adds to one of them:
- * kept is prob z, ds is dS, but for a bias what passes the cap. */
+/* Adds what row n of a table's rows for the pair of row x and key j gives to a gradient of
+ * RP_SUMS: kept is prob z, ds is dS, but for a bias what passes the cap. */
 static void
 add_pair_row(const rp_gradients *g, int sum, const row_columns_t *x, int64_t j, int n,
              T kept, T ds)
@@ -217,7 +223,7 @@ add_pair_row(const rp_gradients *g, int sum, const row_columns_t *x, int64_t j, 
     }
 }
 
-/* What the pair adds to one of them. */
+/* Adds what the pair of row x and key j gives to a gradient of RP_SUMS. */
 static void
 add_pair(const rp_gradients *g, int sum, const row_columns_t *x, int64_t j, T kept,
          T ds)
@@ -240,8 +246,8 @@ add_pair(const rp_gradients *g, int sum, const row_columns_t *x, int64_t j, T ke
         add_pair_row(g, sum, x, j, n, kept, ds);
 }
 
-/* What the keys `seen` of a row add to the sums that a bias keeps of a head, whose rows
- * follow each other, whatever the waves. */
+/* Adds what the keys `seen` of a row give to the sums that a bias keeps of a head. The rows of
+ * a head follow each other, whatever the waves: its first clears them, its last writes them. */
 static void
 add_row_sums(const rows_gradients_t *rg, const row_columns_t *x, rp_interval seen,
              const T *ds)
@@ -256,7 +262,8 @@ add_row_sums(const rows_gradients_t *rg, const row_columns_t *x, rp_interval see
         add_bias_sums(rg->g, x->b, x->h, rg->bias_sums, 1);
 }
 
-/* Some columns of one of them, from all pairs of the wave. */
+/* Adds up RP_SUM_COLUMNS columns of one gradient of RP_SUMS, from all pairs of the wave. Units
+ * number the blocks of columns of all gradients, one gradient after the other. */
 static void
 shared_columns_unit(void *context, int64_t unit, int worker)
 {
@@ -265,7 +272,7 @@ shared_columns_unit(void *context, int64_t unit, int worker)
     row_columns_t x = {.columns = 0};
     int sum = 0;
     (void)worker;
-    for (;; sum++) {
+    for (;; sum++) { /* find the gradient that has block `unit` */
         ptrdiff_t columns = shared_columns(rg->g, sum);
         int64_t blocks = (columns + RP_SUM_COLUMNS - 1) / RP_SUM_COLUMNS;
         x.k0 = unit * RP_SUM_COLUMNS;

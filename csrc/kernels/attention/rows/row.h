@@ -35,8 +35,8 @@ typedef struct {
     int64_t b, hk;
     int64_t first, begin, end; /* the stretch's first key; those seen */
     T *buffer, *line;          /* room for a piece of lines, and for two lines */
-    /* Of all rows, one after the other: (q + u), and (q + v) or (position query + v), times
-     * their scale * log2e; logits; what they accumulate, in steps of out_step. */
+    /* The rows' (q + u), and their (q + v) or (position query + v), times scale * log2e, one
+     * row after the other; their logits; what they accumulate, in steps of out_step. */
     T *content, *relative, *s, *out;
     ptrdiff_t out_step;
     T *slopes; /* (RP_STRETCH_KEYS): those of the cap, of one row alone; NULL: not wanted */
@@ -52,7 +52,7 @@ line_size(const rp_attention *p)
     return RP_ROUND_UP(RP_MAX(p->Dp, RP_MAX(p->D, p->Dv)), VL);
 }
 
-/* Numbers of a piece of them. */
+/* Numbers of a piece of lines, each as long as the longest. */
 RP_INLINE ptrdiff_t
 piece_size(const rp_attention *p)
 {
@@ -136,7 +136,8 @@ dot_rows(const query_rows_t *rows, const query_row_t *q, int64_t l, int64_t j0,
              q->s + j0 - rows->first, 0);
 }
 
-/* The same where row l is that of all of them: one product, of the bits that each has. */
+/* s += (q + v) . row l of rel_key for the keys [j0, end), which all have this row: one product,
+ * whose bits are those of a product for each key. */
 static void
 dot_row(const query_rows_t *rows, const query_row_t *q, int64_t l, int64_t j0,
         int64_t end)
@@ -152,7 +153,7 @@ dot_row(const query_rows_t *rows, const query_row_t *q, int64_t l, int64_t j0,
         s[j] += product;
 }
 
-/* The same of all keys [j0, end) of a piece. */
+/* s += (q + v) . the row of rel_key of each key [j0, end) of a piece. */
 static void
 score_rel_key(const query_rows_t *rows, const query_row_t *q, int64_t j0, int64_t end,
               int first)
@@ -208,7 +209,7 @@ score_keys(const query_rows_t *rows, int64_t j0, int64_t end)
                       reads_first(rows, r, &p->rel_key.array));
 }
 
-/* What else one row's logits take, and which of them are hidden. */
+/* Adds rel_query, cap, bias and mask to one row's logits, and hides what it does not see. */
 static void
 finish_logits(const query_rows_t *rows, const query_row_t *q)
 {
@@ -270,7 +271,7 @@ weigh_row(const query_rows_t *rows, const query_row_t *q, int64_t l, int64_t j0,
                    p->Dv);
 }
 
-/* The same of the rows of the keys [j0, end) of a piece. */
+/* out += the weight of each key [j0, end) of a piece times its row of rel_value. */
 static void
 weigh_rel_value(const query_rows_t *rows, const query_row_t *q, int64_t j0, int64_t end,
                 int first)
@@ -299,7 +300,7 @@ weigh_rel_value(const query_rows_t *rows, const query_row_t *q, int64_t j0, int6
     }
 }
 
-/* What the values of the keys [j0, end) of a piece add to all rows. */
+/* out of all rows += their weights times the values of the keys [j0, end) of a piece. */
 static void
 weigh_values(const query_rows_t *rows, int64_t j0, int64_t end)
 {
@@ -312,7 +313,7 @@ weigh_values(const query_rows_t *rows, int64_t j0, int64_t end)
                         reads_first(rows, r, &p->rel_value.array));
 }
 
-/* One row's logits over a stretch become weights. */
+/* Turns one row's logits over a stretch into weights, with dropout. */
 static void
 weigh_logits(const query_rows_t *rows, const query_row_t *q)
 {

@@ -68,7 +68,7 @@ bias_of_row(const rp_attention *p, int64_t b, int64_t h, int64_t row)
     return row < 0 ? 0 : log2_units(*(const T *)rp_at(&p->rel_bias.array, b, h, row));
 }
 
-/* The same of a pair by its labels: one term, cut as one. */
+/* What rel_bias adds to a pair by its labels: the sum of their rows, cut as one term. */
 static T
 bias_of_labels(const rp_attention *p, int64_t b, int64_t h, int64_t i, int64_t j)
 {
@@ -127,7 +127,7 @@ start_bias_tile(const bias_t *bias, scratch_t *w, const queries_t *q, const tile
             p, q->b, q->h, rp_table_row(r0 + c, table->first, table->rows, p->beyond));
 }
 
-/* From the least to the largest number that the bias adds to the columns [first, end) of a
+/* Finds the least and the largest number that the bias adds to the columns [first, end) of a
  * tile. */
 static void
 bias_reach(const bias_t *bias, const scratch_t *w, const queries_t *q, const tile_t *t,
@@ -224,7 +224,7 @@ add_bias_by_offset(const rp_attention *p, int64_t b, int64_t h, int64_t i, int64
         *s = add_or_hide(*s, last);
 }
 
-/* The pairs (i, j0 + n), n < count <= RP_STRETCH_KEYS. */
+/* Adds all biases to the logits of the pairs (i, j0 + n), n < count <= RP_STRETCH_KEYS. */
 static void
 add_bias_run(const bias_t *bias, int64_t b, int64_t h, int64_t i, int64_t j0,
              int64_t count, T *s)
@@ -249,14 +249,14 @@ fire_sums(const rp_gradients *g)
     return g->grad_fire.data ? fire_sums_count(&g->forward) : 0;
 }
 
-/* All of them. */
+/* Sums that all biases keep of one head, FIRE's and then those of decay. */
 RP_INLINE int64_t
 bias_sums_count(const rp_gradients *g)
 {
     return fire_sums(g) + (g->grad_log_decay.data ? decay_sums_count(&g->forward) : 0);
 }
 
-/* Row (b, h, i): d[n] = dS of the pair (i, j0 + n). */
+/* Adds row (b, h, i) to the head's sums: d[n] = dS of the pair (i, j0 + n). */
 static void
 sum_bias_run(const bias_t *bias, const rp_gradients *g, int64_t b, int64_t h, int64_t i,
              int64_t j0, int count, const T *d, double *sums)
@@ -267,14 +267,14 @@ sum_bias_run(const bias_t *bias, const rp_gradients *g, int64_t b, int64_t h, in
         sum_decay_row(&g->forward, i, j0, count, d, sums + fire_sums(g));
 }
 
-/* Whether the next function is wanted for the head's sums. */
+/* Whether `sum_bias` is wanted for the sums of a head. */
 RP_INLINE int
 sums_bias_runs(const rp_gradients *g)
 {
     return g->grad_fire.data || g->grad_log_decay.data;
 }
 
-/* A tile of dS, row m at d + m * t->ld: by label into label_sums, unless that is NULL, and
+/* Adds a tile of dS, row m at d + m * t->ld: by label into label_sums, unless that is NULL, and
  * into the head's sums. Sums by offset are those of sum_offsets. */
 static void
 sum_bias(const bias_t *bias, const rp_gradients *g, const queries_t *q, const tile_t *t,

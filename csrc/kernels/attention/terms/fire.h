@@ -164,7 +164,7 @@ find_runs_unit(void *context, int64_t unit, int worker)
     }
 }
 
-/* One copy in T of a table over offsets for each copy of the tables. */
+/* Copies a table over offsets as T: once, or for each item where items differ. */
 static void
 copy_offsets(const fire_t *f, const rp_array *table, T *copy)
 {
@@ -290,7 +290,8 @@ add_fire_row(const fire_t *f, int64_t b, int64_t h, int64_t i, int64_t j0, int c
 
 /* ---- gradients ------------------------------------------------------------------- */
 
-/* Of one head: sum dS and sum dS x of each range, then the gradients of c and threshold. */
+/* How many sums FIRE keeps of one head: sum dS and sum dS x of each range, then the gradients of
+ * c and threshold. */
 RP_INLINE int64_t
 fire_sums_count(const rp_attention *p)
 {

@@ -127,7 +127,7 @@ rel_value_grads(const gradients_t *gp, grad_scratch_t *w, const visit_t *x)
                 &band, sums + first * width, width);
 }
 
-/* What a query tile has summed up by table row. */
+/* Turns what query tiles have summed up by table row into the gradient of rel_value. */
 static void
 finish_rel_value(const gradients_t *gp, const grad_scratch_t *w, const visit_t *x,
                  rp_interval tiles, int bad)

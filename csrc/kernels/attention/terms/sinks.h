@@ -45,7 +45,7 @@ sink_share(T sink, T max, double norm)
     return vexp2(splat(sink - max))[0] * norm;
 }
 
-/* What the gradient of a sink is made of. */
+/* What the gradient of a sink is made of, and what it is added to. */
 typedef struct {
     const rp_array *sinks, *grad_out, *grad_lse, *grad;
     const rp_results *results;
@@ -80,7 +80,8 @@ saw_keys(const sink_sum_t *x, int64_t b, int64_t h, int64_t i, running_t start,
     return saw;
 }
 
-/* One head: one writer, and one order. A row of sum 0 counts for nothing. */
+/* Adds up the gradient of one head's sink: one writer, and one order. A row of sum 0 saw neither
+ * keys nor a sink, and counts for nothing. */
 static void
 sum_sink_unit(void *context, int64_t h, int worker)
 {

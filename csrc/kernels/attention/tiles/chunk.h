@@ -8,7 +8,7 @@
 #include "../terms/rel_value.h"
 #include "partials.h"
 
-/* The gradient of b by offset. */
+/* Writes the gradient of rel_bias by offset; that by label is complete already. */
 static void
 finish_bias(const gradients_t *gp, const grad_scratch_t *w, const visit_t *x,
             rp_interval tiles)

@@ -16,10 +16,11 @@
 #include "backward/memory.h"
 #include "partials.h"
 
-/* What the keys of a row weigh beside its sink, at least: less would be rounding. */
+/* What the keys of a row weigh beside its sink, at least: less is only rounding. */
 #define RP_LEAST_SHARE 0.001
 
-/* One end of the table for one query head. */
+/* The first or the last row of rel_key, which takes all distances beyond the table, for one
+ * query head. */
 typedef struct {
     const T *row;     /* of rel_key; NULL: no pair of the head lies there */
     T *sums, *v_sums; /* partial sums that take its corrections; NULL: not asked for */
@@ -58,8 +59,8 @@ subtract_row(const gradients_t *gp, T *row, double weight, const T *other)
         store(row + k, load(row + k) - (T)weight * load(other + k));
 }
 
-/* One query, whose keys weigh `keys` together and whose dS should sum up to `sum`;
- * `grad`: its row in one of the partial sums. An end without pairs, whose row of the table
+/* Corrects what one query added at the ends of the table: its keys weigh `keys` together, and
+ * its dS should sum up to `sum`; `grad`: its row in one of the partial sums. An end without pairs, whose row of the table
  * may hold NaN, is left out. */
 static void
 correct_query(const gradients_t *gp, const rp_interval *seen, table_end_t ends[2],
@@ -85,7 +86,7 @@ correct_query(const gradients_t *gp, const rp_interval *seen, table_end_t ends[2
     }
 }
 
-/* One query head, between the sums over chunks and their addition. */
+/* Corrects the ends of one query head, after its sums over chunks and before these are added. */
 static void
 correct_ends_unit(void *context, int64_t index, int worker)
 {

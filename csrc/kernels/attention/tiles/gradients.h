@@ -88,7 +88,7 @@ typedef struct {
     partial_t partials[RP_PARTIALS];
 } gradients_t;
 
-/* One worker's buffers. */
+/* The buffers that one worker of the backward has for itself. */
 typedef struct {
     scratch_t forward; /* scores: logits, then probabilities times z */
     T *grads;          /* (BQ, lds): dP, then dS */
@@ -142,7 +142,8 @@ partial_of(const gradients_t *gp, int which, int64_t index, int64_t chunk)
     return s->data ? partial_at(gp, s, index, chunk) : NULL;
 }
 
-/* The same of what there is a row for of each query. */
+/* Row 0 of a head and chunk in sums that have a row for each query; only rows of the queries
+ * that the chunk meets exist. */
 RP_INLINE int64_t
 query_row(const gradients_t *gp, int64_t index, int64_t chunk)
 {
@@ -157,7 +158,7 @@ query_sums_of(const gradients_t *gp, int which, int64_t index, int64_t chunk)
     return s->data ? s->data + query_row(gp, index, chunk) * s->width : NULL;
 }
 
-/* Which of them rel_key's term adds to. */
+/* Which of the sums by query the term of rel_key adds to. */
 RP_INLINE int
 relative_sums(const gradients_t *gp)
 {
@@ -170,7 +171,7 @@ bias_sums_of(const gradients_t *gp, int64_t index, int64_t chunk)
     return gp->bias_sums + (index * gp->chunks + chunk) * bias_sums_count(gp->g);
 }
 
-/* Not while gp->ends is NULL. */
+/* Ends of the rows of a head and chunk, from row 0 on; not while gp->ends is NULL. */
 RP_INLINE row_ends_t *
 ends_of(const gradients_t *gp, int64_t index, int64_t chunk)
 {

@@ -58,7 +58,7 @@ lay_out_shown(shown_t *shown, arena_t *arena)
                               (size_t)(shown->rows * shown->blocks));
 }
 
-/* What the rows [i0, end) of a query tile see by window and range. */
+/* Notes what the rows of a query tile see by window and range: unit = item, query tile. */
 static void
 look_at_ranges(void *context, int64_t unit, int worker)
 {
@@ -79,7 +79,7 @@ look_at_ranges(void *context, int64_t unit, int worker)
     shown->sight[unit] = sight;
 }
 
-/* What a mask of numbers does to the pairs at `at`, `step` apart. */
+/* Looks whether a mask of numbers shows, hides or changes the pairs at `at`, `step` apart. */
 #define CLASS_OF_RUN(type)                                                             \
     for (int64_t n = 0; n < count; n++) {                                              \
         type x = *(const type *)(at + n * step);                                       \
@@ -158,7 +158,8 @@ class_row(int type, const char *at, ptrdiff_t step, int64_t blocks,
             classes[n] |= (unsigned char)class_of_run(type, at, step, RP_CLASS_KEYS);
 }
 
-/* The same of a row of numbers of 16 bits, the rest behind the blocks too. */
+/* Adds one row of a mask of 16 bits to the classes of its blocks, and of what is left behind
+ * them. */
 static void
 class_wide_row(const rp_array *mask, const char *at, int64_t count,
                unsigned char *classes)
@@ -172,8 +173,8 @@ class_wide_row(const rp_array *mask, const char *at, int64_t count,
     }
 }
 
-/* One query tile of one copy of the mask. The compiler takes many pairs at once where it
- * knows how they lie. */
+/* Finds the classes of one query tile of one copy of the mask. Where numbers lie side by side,
+ * `class_row` is called with a constant step: the compiler then takes many pairs at once. */
 static void
 look_at_mask(void *context, int64_t unit, int worker)
 {
@@ -190,6 +191,8 @@ look_at_mask(void *context, int64_t unit, int worker)
     int truths = type == RP_MASK_BOOL && step == 1;
     (void)worker;
     memset(classes, 0, (size_t)shown->blocks);
+    /* Truth values side by side have a loop of their own, over all rows; the loop below then
+     * adds the keys behind the last whole block only. */
     if (truths)
         class_truths(rp_at(mask, b, h, i0), mask->row, end - i0, whole, classes);
     for (int64_t i = i0; i < end; i++) {
@@ -225,7 +228,8 @@ start_shown(shown_t *shown)
 
 /* ---- once per query tile --------------------------------------------------------- */
 
-/* What the rows [i0, i0 + rows) of item b see by window and range. */
+/* The keys that any, and that all, of the rows [i0, i0 + rows) of item b see by window and
+ * range. */
 RP_INLINE sight_t
 sight_of(const shown_t *shown, int64_t b, int64_t i0, int rows)
 {

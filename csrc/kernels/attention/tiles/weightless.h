@@ -82,7 +82,7 @@ longest_key(const T *panels, int64_t count, ptrdiff_t depth)
     return (T)sqrt((double)max_lanes(top)[0]);
 }
 
-/* The same of packed rows. */
+/* The length of the longest of some packed rows; infinity where it overflows, or of NaN. */
 static T
 longest_row(const T *rows, int count, ptrdiff_t width)
 {
@@ -99,7 +99,7 @@ longest_row(const T *rows, int count, ptrdiff_t width)
     return (T)sqrt((double)most);
 }
 
-/* Those of the key tiles of a slice; NULL where they are not used. */
+/* The lengths of the longest keys in the key tiles of a slice; NULL: they are not used. */
 RP_INLINE const T *
 norms_of(const weightless_t *less, int64_t slice, int64_t tiles)
 {

@@ -65,7 +65,7 @@ visits_nothing(const gradients_t *gp, grad_scratch_t *w, visit_t *x, const T *no
                           norms[x->t.j0 / plan->key_tile]);
 }
 
-/* One query head over the chunk. */
+/* Adds up the gradients of one query head over the keys of the chunk. */
 static void
 backward_head(const gradients_t *gp, grad_scratch_t *w, visit_t *x, int64_t slice)
 {
@@ -188,7 +188,7 @@ write_query_sums(const gradients_t *gp, int which)
                        gp->plan.p->threads);
 }
 
-/* All of one slice but for what is summed up over several. */
+/* Runs all steps of one slice on one worker, but for sums over several slices. */
 static void
 backward_slice(void *context, int64_t slice, int worker)
 {
@@ -206,7 +206,7 @@ backward_slice(void *context, int64_t slice, int worker)
     }
 }
 
-/* The same of all slices of a wave, one step after the other. */
+/* Runs the steps of all slices of a wave, each step for all of them before the next. */
 static rp_status
 run_backward_steps(gradients_t *gp)
 {

@@ -25,7 +25,7 @@ lay_out_head(const gradients_t *gp, arena_t *arena)
     return head;
 }
 
-/* Those of head `index` of the wave. */
+/* The packed operands of head `index` of the wave, where lay_out_head placed them. */
 static head_t
 head_of(const gradients_t *gp, int64_t index)
 {
@@ -35,7 +35,7 @@ head_of(const gradients_t *gp, int64_t index)
     return head;
 }
 
-/* One worker's buffers. */
+/* Lays out the buffers of one worker of the backward. */
 static void
 lay_out_grad_scratch(const gradients_t *gp, arena_t *arena, grad_scratch_t *w)
 {
@@ -93,7 +93,8 @@ lay_out_partials(gradients_t *gp, arena_t *arena)
     }
 }
 
-/* One wave of slices with its partial sums, the tables, and a scratch for each worker. */
+/* Lays out a backward call: a wave of slices with its partial sums, the tables, and a scratch
+ * for each worker. */
 static void
 lay_out_backward(void *context, arena_t *arena)
 {

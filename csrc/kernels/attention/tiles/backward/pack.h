@@ -9,7 +9,7 @@
 #include "../partials.h"
 #include "memory.h"
 
-/* What each row of one query tile subtracts and is divided by. */
+/* Fills max, 1 / sum and delta of the rows of one query tile. */
 static void
 pack_row_sums(const gradients_t *gp, head_t *head, int64_t b, int64_t h, int64_t i0,
               int64_t end)
@@ -119,7 +119,7 @@ slice_keys(const gradients_t *gp, int64_t b, int64_t hk, ptrdiff_t *stride)
     return (const T *)rp_at(&p->key, b, hk, 0);
 }
 
-/* What a call packs once. */
+/* Packs what all waves of a backward share, and plans what each meets. */
 static rp_status
 start_backward(gradients_t *gp)
 {

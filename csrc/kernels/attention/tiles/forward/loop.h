@@ -42,7 +42,7 @@ start_queries(const plan_t *plan, queries_t *q, int64_t b, int64_t h, int64_t i0
         hide_weights(&p->results.weights, b, h, i0 + m, p->Lk);
 }
 
-/* What the maximum of each row will be at least, where that lets tiles be left out. */
+/* Finds what the maximum of each row will be at least, where that lets tiles be left out. */
 static void
 find_floor(const plan_t *plan, scratch_t *w, queries_t *q)
 {
@@ -130,7 +130,7 @@ forward_unit(void *context, int64_t unit, int worker)
         write_queries(plan, &w.queries[i]);
 }
 
-/* All of one slice. */
+/* Runs all units of one slice on one worker: where there are many slices, one is a unit. */
 static void
 forward_slice(void *context, int64_t slice, int worker)
 {

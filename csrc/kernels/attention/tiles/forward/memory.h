@@ -5,7 +5,7 @@
 #include "../../terms/rel_query.h"
 #include "plan.h"
 
-/* One worker's buffers. */
+/* Lays out the buffers of one worker of the forward. */
 static void
 lay_out_scratch(const plan_t *plan, arena_t *arena, scratch_t *w)
 {
@@ -34,7 +34,7 @@ lay_out_scratch(const plan_t *plan, arena_t *arena, scratch_t *w)
     }
 }
 
-/* One wave of slices, the tables, and a scratch for each worker. */
+/* Lays out a forward call: a wave of slices, the tables, and a scratch for each worker. */
 static void
 lay_out_forward(void *context, arena_t *arena)
 {

@@ -84,7 +84,7 @@ fills_bias_first(const plan_t *plan)
            !(plan->p->softcap > 0);
 }
 
-/* What a call packs once. */
+/* Packs what all waves of a forward share. */
 static rp_status
 start_forward(plan_t *plan)
 {
