@@ -103,7 +103,7 @@ def replace(model: torch.nn.Module) -> list[str]:
     prepared: list[tuple[torch.nn.Module, type, Attributes]] = []
     for _, module, adapter in swaps:
         check_methods(type(module), adapter)
-        attributes = adapter.prepare(module)  # type: ignore[arg-type]
+        attributes = adapter.prepare(module)
         prepared.append((module, type(module), attributes))
     register()
     asking = {id(swap.module) for swap in swaps if issubclass(swap.adapter, Asking)}

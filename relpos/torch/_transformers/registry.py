@@ -6,7 +6,7 @@ import functools
 import inspect
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
@@ -20,13 +20,18 @@ from relpos.torch.nn import _positions
 
 
 class Terms(_positions.Terms, total=False):
-    """Keywords of `attention` that a module of a model makes of its position."""
+    """Keywords of `attention` that a module of a model makes of its positions."""
 
-    attn_mask: torch.Tensor
-    key_ranges: torch.Tensor
     labels: torch.Tensor
     position_query: torch.Tensor
     beyond: str
+
+
+class DenseTerms(TypedDict, total=False):
+    """Keywords of `attention` for a bias of every pair and a mask."""
+
+    attn_mask: torch.Tensor
+    key_ranges: torch.Tensor
 
 
 #: The name in both registries.
@@ -159,7 +164,7 @@ def wants_weights(module: torch.nn.Module, keywords: dict[str, Any]) -> bool:
 
 def _with_bias(
     bias: torch.Tensor, mask: torch.Tensor | None, queries: int, keys: int
-) -> Terms:
+) -> DenseTerms:
     """Return a dense bias and a mask as arguments of `attention`.
 
     Where the keys of every query lie in one run, the mask becomes `key_ranges`, and the

@@ -47,7 +47,7 @@ class Extent(NamedTuple):
 
 
 class Hiding(NamedTuple):
-    """What a call hides: by keywords of attention, and by a mask to be read."""
+    """Keywords of attention that hide keys, and the mask that is to be read."""
 
     terms: CausalTerms
     mask: Tensor | None
