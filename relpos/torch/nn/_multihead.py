@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -28,13 +28,8 @@ from relpos.torch.nn._positions import SCHEMES, projections, sizes_of
 __all__ = ["RelativeMultiheadAttention"]
 
 if TYPE_CHECKING:
-    from relpos.nn import multihead
     from relpos.torch._causal import CausalTerms
-
-    #: Every name that `position` takes here.
-    PositionName: TypeAlias = (
-        multihead.PositionName | Literal["deberta", "disentangled_attention"]
-    )
+    from relpos.torch.nn._positions import PositionName
 
 
 class Extent(NamedTuple):

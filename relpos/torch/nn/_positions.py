@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, ClassVar, NamedTuple, TypedDict
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Literal,
+    NamedTuple,
+    TypeAlias,
+    TypedDict,
+)
 
 import numpy as np
 import torch
@@ -28,6 +36,14 @@ from relpos.torch.nn._layer import (
     split_heads,
     xavier_parameter,
 )
+
+if TYPE_CHECKING:
+    from relpos.nn import multihead
+
+    #: Every name that `position` takes here.
+    PositionName: TypeAlias = (
+        multihead.PositionName | Literal["deberta", "disentangled_attention"]
+    )
 
 
 class Sizes(TypedDict, total=False):
