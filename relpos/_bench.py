@@ -168,7 +168,7 @@ def rounds(
     """
     order, last = [*works], yardstick()
     while True:
-        found = {}
+        samples = {}
         for name in [name for name in order if name in works]:
             if rest:
                 works[name]()
@@ -176,19 +176,19 @@ def rounds(
             if rest:
                 sleep(rest)
             before, last = last, yardstick()
-            found[name] = Sample(seconds, before, last)
-        yield found
+            samples[name] = Sample(seconds, before, last)
+        yield samples
         order.reverse()
 
 
 def interleave(
     works: Sequence[Work],
     yardstick: Yardstick,
-    wanted: int,
+    count: int,
     clock: Clock = thread_time,
     pause: float = 0.0,
 ) -> Timing:
-    """Time the works in rounds until `wanted` are kept, or four times as many tried.
+    """Time the works in rounds until `count` are kept, or four times as many tried.
 
     A round is kept where no two readings of the yardstick in it differ by more than
     YARDSTICK_SPREAD. With a `pause` each call comes after so many idle seconds.
@@ -200,12 +200,12 @@ def interleave(
         calls[name] = 1 if pause else several
     repeats: list[list[tuple[float, float]]] = []
     tried = 0
-    for found in rounds(named, calls, yardstick, clock, pause):
+    for samples in rounds(named, calls, yardstick, clock, pause):
         tried += 1
-        rates = [rate for x in found.values() for rate in (x.before, x.after)]
+        rates = [rate for x in samples.values() for rate in (x.before, x.after)]
         if max(rates) - min(rates) <= YARDSTICK_SPREAD * max(rates):
-            repeats.append([(found[n].seconds, found[n].rate) for n in named])
-        if len(repeats) == wanted or tried == 4 * wanted:
+            repeats.append([(samples[n].seconds, samples[n].rate) for n in named])
+        if len(repeats) == count or tried == 4 * count:
             break
     return Timing(repeats, tried)
 
@@ -315,11 +315,13 @@ def cpu_name() -> str:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
         return "unknown"
-    found = dict(re.findall(r"^(model name|cpu family|model)\s*:\s*(.+)$", text, re.M))
-    if "model name" not in found:
+    entries = dict(
+        re.findall(r"^(model name|cpu family|model)\s*:\s*(.+)$", text, re.M)
+    )
+    if "model name" not in entries:
         return "unknown"
-    family, model = found.get("cpu family"), found.get("model")
-    return f"{found['model name']} (family {family}, model {model})"
+    family, model = entries.get("cpu family"), entries.get("model")
+    return f"{entries['model name']} (family {family}, model {model})"
 
 
 Plan = list[tuple[str, Callable[[], Row]]]

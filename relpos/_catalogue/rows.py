@@ -144,11 +144,11 @@ def of_attention(
     `settings` makes of the inputs the settings of `function` that attention has not.
     """
 
-    def wanted(grad_out: Array, **inputs: Any) -> Named:
+    def expected(grad_out: Array, **inputs: Any) -> Named:
         given = {**inputs, **settings(inputs)}
         return present(reference.attention_backward(grad_out, **given))
 
-    return Gradients(partial(from_context, function), wanted)
+    return Gradients(partial(from_context, function), expected)
 
 
 def from_context(function: Any, grad_out: Array, **inputs: Any) -> Named:
@@ -162,25 +162,27 @@ def present(gradients: Any) -> Named:
 # ---- errors --------------------------------------------------------------------------
 
 
-def relative_error(got: Array, wanted: Array) -> float:
-    return float(np.linalg.norm(got - wanted) / np.linalg.norm(wanted))
+def relative_error(got: Array, expected: Array) -> float:
+    return float(np.linalg.norm(got - expected) / np.linalg.norm(expected))
 
 
-def largest_error(got: Named, wanted: Named) -> float:
+def largest_error(got: Named, expected: Named) -> float:
     """Return the largest relative error of results; infinity where one is missing."""
-    if got.keys() != wanted.keys():
+    if got.keys() != expected.keys():
         return np.inf
-    return float(np.max([relative_error(got[name], wanted[name]) for name in wanted]))
+    return float(
+        np.max([relative_error(got[name], expected[name]) for name in expected])
+    )
 
 
 def errors(row: Row) -> dict[Any, float]:
     """Return the error over the norm of the definition's result, by dtype."""
-    found = {}
+    errors = {}
     for dtype in row.limits:
         inputs = row.inputs(dtype, **SMALL)
         exact = {name: x for name, x in inputs.items() if name != "dtype"}
-        found[dtype] = relative_error(row.relpos(**inputs), row.reference(**exact))
-    return found
+        errors[dtype] = relative_error(row.relpos(**inputs), row.reference(**exact))
+    return errors
 
 
 def gradient_errors(row: Row) -> dict[Any, float]:
@@ -194,12 +196,12 @@ def gradient_errors(row: Row) -> dict[Any, float]:
     out = row.relpos(**inputs)
     grad_out = draw(np.random.default_rng(1), np.float32, *out.shape)
     exact = cast(inputs, np.float64)
-    wanted = row.gradients.reference(grad_out.astype(np.float64), **exact)
-    found = {}
+    expected = row.gradients.reference(grad_out.astype(np.float64), **exact)
+    errors = {}
     for dtype in row.gradients.limits:
         got = row.gradients.relpos(grad_out.astype(dtype), **cast(inputs, dtype))
-        found[dtype] = largest_error(got, wanted)
-    return found
+        errors[dtype] = largest_error(got, expected)
+    return errors
 
 
 def gaps(row: Row) -> Iterator[tuple[str, Any, float, float]]:
@@ -283,9 +285,11 @@ def rotary_backward(
     module: Any, grad_out: Array, query: Array, key: Array, value: Array
 ) -> Named:
     rotated = {"query": module.apply_rotary(query), "key": module.apply_rotary(key)}
-    found = attention_backward(module, grad_out, **rotated, value=value)
-    back = {name: module.apply_rotary(found[name], inverse=True) for name in rotated}
-    return back | {"value": found["value"]}
+    gradients = attention_backward(module, grad_out, **rotated, value=value)
+    back = {
+        name: module.apply_rotary(gradients[name], inverse=True) for name in rotated
+    }
+    return back | {"value": gradients["value"]}
 
 
 def attention_backward(module: Any, grad_out: Array, **inputs: Any) -> Named:
@@ -392,12 +396,12 @@ def bias_row(scheme: str, title: str, **shapes: Any) -> Row:
     def backward(module: Any, grad_out: Array, **own: Any) -> Named:
         tokens = {name: own.pop(name) for name in TOKENS}
         bias = getattr(module, name)(*own.values(), tokens["key"].shape[-2])
-        found = dict(attention_backward(module, grad_out, **tokens, rel_bias=bias))
+        gradients = dict(attention_backward(module, grad_out, **tokens, rel_bias=bias))
         given = {"alibi": (), "t5": (len(own.get("weight", ())),)}
         fold = getattr(module, f"{name}_backward")
-        folded = fold(found.pop("rel_bias"), *given.get(scheme, own.values()))
+        folded = fold(gradients.pop("rel_bias"), *given.get(scheme, own.values()))
         parts = folded if isinstance(folded, tuple) else (folded,)
-        return found | dict(zip(own, parts, strict=True))
+        return gradients | dict(zip(own, parts, strict=True))
 
     return composed(scheme, title, partial(parameters_of, **shapes), call, backward)
 
@@ -417,8 +421,8 @@ def deberta_backward(
     module: Any, grad_out: Array, pos_key: Array, pos_query: Array, **tokens: Array
 ) -> Named:
     keywords = recipes.deberta(pos_key, pos_query)
-    found = attention_backward(module, grad_out, **tokens, **keywords)
-    return {n: found[DEBERTA.get(n, n)] for n in (*tokens, *DEBERTA)}
+    gradients = attention_backward(module, grad_out, **tokens, **keywords)
+    return {n: gradients[DEBERTA.get(n, n)] for n in (*tokens, *DEBERTA)}
 
 
 def fire_inputs(dtype: Any, heads: int, length: int, dim: int) -> Inputs:
@@ -442,7 +446,7 @@ def fire_backward(module: Any, grad_out: Array, **given: Any) -> Named:
     b2 moves all scores of a row: its gradient is a rounding error.
     """
     if module is relpos:
-        found = from_context(relpos.fire_attention, grad_out, **given)
+        gradients = from_context(relpos.fire_attention, grad_out, **given)
     else:
         tokens = {name: given.pop(name) for name in TOKENS}
         hiding = {"is_causal": given.pop("is_causal", False)}
@@ -450,11 +454,11 @@ def fire_backward(module: Any, grad_out: Array, **given: Any) -> Named:
         lq, lk = tokens["query"].shape[-2], tokens["key"].shape[-2]
         bias = reference.fire_bias(**given, query_length=lq, key_length=lk, **offset)
         hiding |= {"attn_mask": bias, **offset}
-        wanted = reference.attention_backward(grad_out, **tokens, **hiding)
-        assert wanted.attn_mask is not None
-        network = reference.fire_bias_backward(wanted.attn_mask, **given, **offset)
-        found = {name: getattr(wanted, name) for name in tokens} | network
-    return {name: x for name, x in found.items() if name != "b2"}
+        expected = reference.attention_backward(grad_out, **tokens, **hiding)
+        assert expected.attn_mask is not None
+        network = reference.fire_bias_backward(expected.attn_mask, **given, **offset)
+        gradients = {name: getattr(expected, name) for name in tokens} | network
+    return {name: x for name, x in gradients.items() if name != "b2"}
 
 
 # ---- grids, graphs, convolutions -----------------------------------------------------
@@ -518,9 +522,9 @@ def cells_of(dtype: Any, heads: int, length: int, dim: int) -> Inputs:
 
 
 def conv_backward(module: Any, grad_out: Array, **inputs: Any) -> Named:
-    found = module.conv_encoding_backward(grad_out, **inputs)
+    gradients = module.conv_encoding_backward(grad_out, **inputs)
     names = ("x", "weight", "bias")
-    return {n: x for n, x in zip(names, found, strict=True) if x is not None}
+    return {n: x for n, x in zip(names, gradients, strict=True) if x is not None}
 
 
 LAST = [

@@ -43,23 +43,26 @@ class Core(NamedTuple):
 
     def call(self, case: Case) -> tuple[Callable[..., Any], dict[str, Any]]:
         """Return the function and its keywords: those of every case, then its own."""
-        given = {name: case[own] for name, own in SHARED.items() if own in case}
-        return self.function, {**given, **self.keywords(case)}
+        shared = {name: case[key] for name, key in SHARED.items() if key in case}
+        return self.function, shared | dict(self.keywords(case))
 
     def backward(self, result: Any, case: Case) -> dict[str, Array]:
         """Return the gradients by the names under which the case stores them."""
-        found = dict(present(result.context.backward(case["d_context"])))
+        gradients = dict(present(result.context.backward(case["d_context"])))
         keywords = self.keywords(case)
         if isinstance(keywords, recipes.Recipe):
-            found.update(keywords.backward(found))
-        found.update({n: found["rel_bias"].T for n in BY_BUCKET if n in case})
+            gradients |= keywords.backward(gradients)
+        for name in BY_BUCKET:
+            if name in case:
+                gradients[name] = gradients["rel_bias"].T
         if self.gradients:
-            found.update(self.gradients(found, case))
-        return found
+            gradients |= self.gradients(gradients, case)
+        return gradients
 
 
 def of(case: Case, *names: str, **more: Any) -> dict[str, Any]:
-    return {**{name: case[name] for name in names}, **more}
+    """Return arrays of a case by their names, and more keywords."""
+    return {name: case[name] for name in names} | more
 
 
 def transformer_xl(case: Case) -> dict[str, Any]:
@@ -82,8 +85,8 @@ def t5(case: Case) -> dict[str, Any]:
     return of(case, "buckets", rel_bias=case["relative_attention_bias"].T, scale=1.0)
 
 
-def bert_gradients(found: Named, case: Case) -> Named:
-    return {"distance_embedding": found["rel_key"] + found["rel_query"]}
+def bert_gradients(gradients: Named, case: Case) -> Named:
+    return {"distance_embedding": gradients["rel_key"] + gradients["rel_query"]}
 
 
 # ---- rotary --------------------------------------------------------------------------
@@ -98,18 +101,18 @@ def rotate(x: Array, return_context: bool, **keywords: Any) -> Any:
 
 def rotate_columns(x: Array, return_context: bool, angles: list[Array]) -> Any:
     """Rotate pairs whose two columns have different angles: half of two rotations."""
-    rest: dict[str, Any] = {"rotary_dim": 2 * angles[0].shape[-1], "interleaved": True}
-    rotated = [rotate(x, return_context, angles=each, **rest) for each in angles]
-    own = [np.arange(x.shape[-1]) % 2 == n for n in (0, 1)]
+    options = {"rotary_dim": 2 * angles[0].shape[-1], "interleaved": True}
+    even = rotate(x, return_context, angles=angles[0], **options)
+    odd = rotate(x, return_context, angles=angles[1], **options)
+    is_even = np.arange(x.shape[-1]) % 2 == 0
 
     def backward(grad_out: Array) -> Any:
-        even, odd = (
-            each.context.backward(np.where(mask, grad_out, 0.0))
-            for each, mask in zip(rotated, own, strict=True)
-        )
-        return even._replace(x=even.x + odd.x)
+        # Each rotation gets the gradients of its own columns.
+        of_even = even.context.backward(np.where(is_even, grad_out, 0.0))
+        of_odd = odd.context.backward(np.where(is_even, 0.0, grad_out))
+        return of_even._replace(x=of_even.x + of_odd.x)
 
-    out = np.where(own[0], rotated[0].out, rotated[1].out)
+    out = np.where(is_even, even.out, odd.out)
     return SimpleNamespace(out=out, context=SimpleNamespace(backward=backward))
 
 
@@ -200,9 +203,11 @@ def forgetting(case: Case) -> dict[str, Any]:
     return {"log_decay": case["log_decay"], "is_causal": True, "enable_gqa": True}
 
 
-def vits_gradients(found: Named, case: Case) -> Named:
+def vits_gradients(gradients: Named, case: Case) -> Named:
     names = {"emb_rel_k": "rel_key", "emb_rel_v": "rel_value"}
-    return {own: found[name].reshape(case[own].shape) for own, name in names.items()}
+    return {
+        own: gradients[name].reshape(case[own].shape) for own, name in names.items()
+    }
 
 
 # Swin V2: cosines of queries and keys, and a bias between 0 and 16
@@ -224,13 +229,13 @@ def swin_v2(case: Case) -> dict[str, Any]:
     return {**recipes.swin(16 * gates(case), (2, 2)), **unit, "scale": 1.0}
 
 
-def swin_v2_gradients(found: Named, case: Case) -> Named:
+def swin_v2_gradients(gradients: Named, case: Case) -> Named:
     """Return the gradients of what enters the cosines and the gates."""
     gate = gates(case)
     slope = 16 * gate * (1 - gate)
-    back = {"relative_position_bias_table": slope * found["rel_bias"].T}
+    back = {"relative_position_bias_table": slope * gradients["rel_bias"].T}
     for name, factor in (("query", np.exp(case["logit_scale"])), ("key", 1.0)):
-        unit, grad = case[name] / norms(case[name]), factor * found[name]
+        unit, grad = case[name] / norms(case[name]), factor * gradients[name]
         along = np.sum(unit * grad, axis=-1, keepdims=True)
         back[name] = (grad - along * unit) / norms(case[name])
         if name == "query":

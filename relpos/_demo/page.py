@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import relpos
-from relpos._demo.report import TEXTS, Report, verdict
+from relpos._demo.report import TEXTS, Check, Report, Step, verdict
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -53,8 +53,10 @@ def draw_missing(report: Report) -> int:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    asked = [block for step in report.blocks for block in step if block[0] == "picture"]
-    for _, name, data in asked:
+    requests = []
+    for blocks in report.blocks:
+        requests += [block for block in blocks if block[0] == "picture"]
+    for _, name, data in requests:
         if name in report.pictures:
             continue
         report.progress(f"drawing {name}")
@@ -208,19 +210,19 @@ def summary(report: Report) -> Iterator[str]:
 
 
 def failures(report: Report) -> Iterator[str]:
-    rows = [
-        [f"{step['title']}: {check['name']}", *limits(check)]
-        for step in report.steps
-        for check in step["checks"]
-        if not check["passed"]
-    ]
+    rows = []
+    for step in report.steps:
+        for check in step["checks"]:
+            if not check["passed"]:
+                name = f"{step['title']}: {check['name']}"
+                rows.append([name, *limits(check)])
     if rows:
         yield '<h2 class="bad">Checks that failed</h2>'
         yield table("", ["check", "value", "limit"], rows)
 
 
 def section(
-    report: Report, step: dict[str, Any], blocks: Sequence[tuple[Any, ...]]
+    report: Report, step: Step, blocks: Sequence[tuple[Any, ...]]
 ) -> Iterator[str]:
     """Yield a part: paragraphs next to pictures, tables, and the list of checks."""
     yield f"<section>\n<h2>{escape(step['title'])}</h2>"
@@ -242,7 +244,8 @@ def section(
     yield "</section>"
 
 
-def limits(check: dict[str, Any]) -> list[str]:
+def limits(check: Check) -> list[str]:
+    """Return the value of a check and its limit, as two cells."""
     return [f"{check['value']:.3g}", f"{check['relation']} {check['limit']:.3g}"]
 
 

@@ -50,8 +50,8 @@ def sentences(report: Report) -> None:
     report.check("absolute: A is nowhere in B", absolutely.min(), 0.1, at_least=True)
     report.check(f"relative: A is in B at {start}", relatively[start], 0.0)
     positions = np.arange(-10, 11)
-    wanted = reference.sinusoidal(positions, DIM)
-    error = np.abs(relpos.sinusoidal(positions, DIM) - wanted).max()
+    expected = reference.sinusoidal(positions, DIM)
+    error = np.abs(relpos.sinusoidal(positions, DIM) - expected).max()
     report.check("encodings of -10..10 against the reference", error, 6e-8)
     attention_agrees(report, *words)
 

@@ -48,10 +48,10 @@ def differences(name: str, case: Case, dtype: type) -> Gaps:
     gap = float(np.abs(result.out - case["context"]).max())
     if "d_context" not in case:
         return gap, None
-    found = core.backward(result, known)
-    wanted = {name[2:]: x for name, x in case.items() if name.startswith("d_")}
-    del wanted["context"]
-    return gap, float(np.max([largest(found[n], x) for n, x in wanted.items()]))
+    gradients = core.backward(result, known)
+    expected = {name[2:]: x for name, x in case.items() if name.startswith("d_")}
+    del expected["context"]
+    return gap, float(np.max([largest(gradients[n], x) for n, x in expected.items()]))
 
 
 def limit(name: str, case: Case, dtype: type) -> float:
@@ -88,8 +88,8 @@ def limit(name: str, case: Case, dtype: type) -> float:
     return float(np.max([np.abs(out - exact).max() for out in outputs]))
 
 
-def largest(got: Array, wanted: Array) -> float:
-    return float(np.abs(got - wanted).max() / np.abs(wanted).max())
+def largest(got: Array, expected: Array) -> float:
+    return float(np.abs(got - expected).max() / np.abs(expected).max())
 
 
 def recorded(report: Report) -> None:
@@ -133,10 +133,10 @@ def repeat(
     header = [heading, "upstream and commit", "shape of output", *columns]
     report.table("table", header, rows)
     for name, column in columns.items():
-        found = [(gap, most) for gap, most in column if gap is not None]
+        known_gaps = [(gap, most) for gap, most in column if gap is not None]
         kind, dtype_name = name.split()
         what = f"worst of these, {kind} in {dtype_name}"
-        report.check(what, *max(found, key=nearness))
+        report.check(what, *max(known_gaps, key=nearness))
     return {name: [gap for gap, _ in column] for name, column in columns.items()}
 
 
@@ -206,8 +206,8 @@ def transformer_xl(case: Case, state: dict[str, Array], dtype: type) -> Run:
     out = loaded(layer, state)(
         x, case["in_r"], *biases, attn_mask=case["in_attn_mask"], mems=case["in_mems"]
     )
-    found = layer.backward(case["ct_out"])._asdict()
-    return layer, out, {name: x for name, x in found.items() if x is not None}
+    gradients = layer.backward(case["ct_out"])._asdict()
+    return layer, out, {name: x for name, x in gradients.items() if x is not None}
 
 
 def conformer(case: Case, state: dict[str, Array], dtype: type) -> Run:
@@ -216,8 +216,11 @@ def conformer(case: Case, state: dict[str, Array], dtype: type) -> Run:
     layer = nn.ConformerRelPositionAttention(x.shape[-1], HEADS, dtype=dtype)
     mask = np.broadcast_to(case["in_mask"] != 0, (*x.shape[:2], x.shape[1]))
     out = loaded(layer, state)(x, x, x, case["in_pos_emb"], mask=mask)
-    found = layer.backward(case["ct_out"])
-    inputs = {"x": found.query + found.key + found.value, "pos_emb": found.pos_emb}
+    gradients = layer.backward(case["ct_out"])
+    inputs = {
+        "x": gradients.query + gradients.key + gradients.value,
+        "pos_emb": gradients.pos_emb,
+    }
     return layer, out, inputs
 
 
@@ -241,40 +244,42 @@ RENAMED = {
 
 def parameters(case: Case, prefix: str, renamed: dict[str, str]) -> dict[str, Array]:
     """Return the arrays whose names start with `prefix`, by the names of relpos.nn."""
-    found = {}
+    gradients = {}
     for name, array in case.items():
         if name.startswith(prefix):
             part, dot, rest = name.removeprefix(prefix).partition(".")
-            found[renamed.get(part, part) + dot + rest] = array
-    return found
+            gradients[renamed.get(part, part) + dot + rest] = array
+    return gradients
 
 
 def layer_differences(name: str, case: Case, dtype: type) -> tuple[float, float]:
     known, renamed = cast(case, dtype), RENAMED.get(name, {})
     state = parameters(known, "w_", renamed)
     layer, out, inputs = LAYERS[name](known, state, dtype)
-    found: dict[str, Any] = {name: x.grad for name, x in layer.named_parameters()}
-    wanted = parameters(case, "grad_w_", renamed)
+    gradients: dict[str, Any] = {name: x.grad for name, x in layer.named_parameters()}
+    expected = parameters(case, "grad_w_", renamed)
     gaps = [largest(inputs[n], x) for n, x in parameters(case, "grad_in_", {}).items()]
-    gaps += [largest(*pair) for pair in by_part(found, wanted)]
+    gaps += [largest(*pair) for pair in by_part(gradients, expected)]
     return largest(out, case["out_out"]), float(np.max(gaps))
 
 
-def by_part(found: Named, wanted: Named) -> list[tuple[Array, Array]]:
+def by_part(gradients: Named, expected: Named) -> list[tuple[Array, Array]]:
     """Return the gradients of each part, weight and bias together.
 
     The bias of the keys adds the same to all scores of a query, so its own gradient is
     0 but for rounding.
     """
     parts: dict[str, list[str]] = {}
-    for name in wanted:
+    for name in expected:
         part = name.removesuffix(".bias").removesuffix(".weight")
         parts.setdefault(part, []).append(name)
 
     def joined(gradients: Named, names: list[str]) -> Array:
         return np.concatenate([gradients[name].ravel() for name in names])
 
-    return [(joined(found, each), joined(wanted, each)) for each in parts.values()]
+    return [
+        (joined(gradients, each), joined(expected, each)) for each in parts.values()
+    ]
 
 
 def layer_limit(name: str, case: Any, dtype: Any) -> float:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from time import perf_counter
 from types import MappingProxyType
-from typing import IO, Any
+from typing import IO, Any, NotRequired, TypedDict
 
 import numpy as np
 
@@ -23,16 +23,46 @@ CURVE_WIDTH = 40
 WIDTH = 80
 
 
-def in_words(check: Mapping[str, Any]) -> str:
+class Check(TypedDict):
+    """A number that a step compares with its limit."""
+
+    name: str
+    value: float
+    relation: str  # "<=" or ">="
+    limit: float
+    passed: bool
+
+
+class Table(TypedDict):
+    """A table of texts."""
+
+    header: list[str]
+    rows: list[list[str]]
+
+
+class Step(TypedDict):
+    """The part of a step in the output of ``--json``."""
+
+    title: str
+    text: list[str]
+    tables: list[Table]
+    checks: list[Check]
+    curves: NotRequired[dict[str, dict[str, list[float]]]]
+
+
+def in_words(check: Check) -> str:
+    """Return a check as a line."""
     return "{name}: {value:.3g} {relation} {limit:.3g}".format(**check)
 
 
-def verdict(checks: Sequence[Mapping[str, Any]]) -> str:
+def verdict(checks: Sequence[Check]) -> str:
     """Return the number of checks that passed, or that failed if any did."""
-    bad = sum(not check["passed"] for check in checks)
-    if bad:
-        return f"{bad} of {len(checks)} checks FAILED"
-    return f"{len(checks)} check{'s'[: len(checks) != 1]} passed" if checks else ""
+    failed = sum(not check["passed"] for check in checks)
+    if failed:
+        return f"{failed} of {len(checks)} checks FAILED"
+    if not checks:
+        return ""
+    return "1 check passed" if len(checks) == 1 else f"{len(checks)} checks passed"
 
 
 class Report:
@@ -52,7 +82,7 @@ class Report:
         self.showing = ""
         self.cpu = cpu_name()
         self.facts: dict[str, Any] = {}
-        self.steps: list[dict[str, Any]] = []
+        self.steps: list[Step] = []
         self.blocks: list[list[tuple[Any, ...]]] = []
         self.pictures: dict[str, bytes] = {}  # PNG
         self.scope: list[str] = []  # a line for each kind of thing that was checked
@@ -64,8 +94,12 @@ class Report:
         return f"<relpos demo: {self.summary()}>"
 
     @property
-    def checks(self) -> list[dict[str, Any]]:
-        return [check for step in self.steps for check in step["checks"]]
+    def checks(self) -> list[Check]:
+        """The checks of all steps."""
+        checks: list[Check] = []
+        for step in self.steps:
+            checks += step["checks"]
+        return checks
 
     @property
     def passed(self) -> int:
@@ -84,7 +118,7 @@ class Report:
 
     def setting(self) -> str:
         """Return the version, the kernels, the threads, NumPy and BLAS as a text."""
-        facts = {"blas": "none", **self.facts}
+        facts = {"blas": "none"} | self.facts
         blas = " ".join(facts["blas"].split()[:3])  # without its options
         return (
             "relpos {version}, kernels {isa}, threads: {threads}, NumPy {numpy}, "
@@ -154,16 +188,16 @@ class Report:
         """
         value, limit = float(value), float(limit)
         passed = value >= limit if at_least else value <= limit
-        found = {
-            "name": name,
-            "value": value,
-            "relation": ">=" if at_least else "<=",
-            "limit": limit,
-            "passed": passed,
-        }
-        self.steps[-1]["checks"].append(found)
+        check = Check(
+            name=name,
+            value=value,
+            relation=">=" if at_least else "<=",
+            limit=limit,
+            passed=passed,
+        )
+        self.steps[-1]["checks"].append(check)
         if not passed:
-            self.write(f"    {self._paint('FAILED', 31)}: {in_words(found)}")
+            self.write(f"    {self._paint('FAILED', 31)}: {in_words(check)}")
         return passed
 
     def table(
@@ -175,10 +209,12 @@ class Report:
         hidden: int = 0,
     ) -> None:
         """Add a table; `hidden` columns after the first are not on the page."""
-        lines = [[*header], *([*row] for row in rows)]
-        self.steps[-1]["tables"].append({"header": lines[0], "rows": lines[1:]})
-        shown = [[line[0], *line[1 + hidden :]] for line in lines]
-        block = "table", self.text(key, **values), shown[0], shown[1:]
+        table = Table(header=list(header), rows=[list(row) for row in rows])
+        self.steps[-1]["tables"].append(table)
+        # The page leaves out what only a reader of the JSON needs.
+        shown = [[row[0], *row[1 + hidden :]] for row in table["rows"]]
+        shown_header = [header[0], *header[1 + hidden :]]
+        block = "table", self.text(key, **values), shown_header, shown
         self.blocks[-1].append(block)
 
     def curves(
@@ -200,8 +236,10 @@ class Report:
         for name, values in curves.items():
             parts = np.array_split(np.asarray(values), min(CURVE_WIDTH, len(values)))
             course = "".join(self._bar(float(np.mean(x)) / top) for x in parts)
-            rows.append([name, course, *(f"{values[step - 1]:.3f}" for step in at)])
-        header = [title, "", *(f"step {step}" for step in at)]
+            numbers = [f"{values[step - 1]:.3f}" for step in at]
+            rows.append([name, course, *numbers])
+        header = [title, ""]
+        header += [f"step {step}" for step in at]
         self.table("table", header, rows, hidden=1)
 
     # ---- the terminal ----------------------------------------------------------------

@@ -137,13 +137,15 @@ def pytorch(report: Report) -> None:
         found.append(check_row(row))
         for error, limit in zip(found[-1].errors, found[-1].limits, strict=True):
             report.check(f"{row.name} compared with PyTorch", error, limit)
-    worst = max(0.0, *(error for each in found for error in each.errors[1::2]))
+    # Errors alternate: in float32, in float64.
+    worst = max(max(each.errors[1::2], default=0.0) for each in found)
     report.covers(count=len(ROWS), version=version)
     report.say("compared", count=len(ROWS), version=version, worst=f"{worst:.1e}")
     names = [f"{kind}, {bits}" for kind in KINDS for bits in ("float32", "float64")]
     shares = np.full((len(names), len(ROWS)), np.nan)
     for at, each in enumerate(found):
         pairs = zip(each.errors, each.limits, strict=True)
+        # A limit of 0 has no share: then the error itself is drawn, which is 0.
         shares[: len(each.errors), at] = [x / most if most else x for x, most in pairs]
     report.picture(
         "pytorch",

@@ -69,7 +69,7 @@ def batches() -> Iterator[Array]:
 def losses(k: int, use_keys: bool, use_values: bool) -> list[float]:
     learner = model(k, use_keys, use_values)
     optimizer = nn.Adam(learner.parameters(), lr=3e-3, betas=(0.9, 0.98), eps=1e-9)
-    found = []
+    losses_by_step = []
     for tokens in batches():
         scores = learner(tokens)
         grad = np.zeros_like(scores)
@@ -79,8 +79,8 @@ def losses(k: int, use_keys: bool, use_values: bool) -> list[float]:
         optimizer.zero_grad()
         learner.backward(grad)
         optimizer.step()
-        found.append(float(loss))
-    return found
+        losses_by_step.append(float(loss))
+    return losses_by_step
 
 
 def floor(tokens: Array, before: bool) -> float:
@@ -99,24 +99,24 @@ def training(report: Report) -> None:
     report.say("task", length=LENGTH, letters=LETTERS, distance=DISTANCE)
     report.say("k")
     report.say("tables")
-    found: dict[Settings, list[float]] = {}
+    losses_of: dict[Settings, list[float]] = {}
     shown = {}
     for title, curves in (("k", K_CURVES), ("tables at k = 4", TABLE_3)):
         for name, settings in curves.items():
             report.progress(f"training {name}")
-            if settings not in found:
-                found[settings] = losses(*settings)
-        shown[title] = {name: found[settings] for name, settings in curves.items()}
-    report.covers(count=len(found))
+            if settings not in losses_of:
+                losses_of[settings] = losses(*settings)
+        shown[title] = {name: losses_of[settings] for name, settings in curves.items()}
+    report.covers(count=len(losses_of))
     report.picture("training", curves=shown)
     for title, named in shown.items():
         report.curves(title, named, top=float(np.log(LETTERS)), at=SHOWN)
-    check_curves(report, found)
+    check_curves(report, losses_of)
 
 
-def check_curves(report: Report, found: dict[Settings, list[float]]) -> None:
+def check_curves(report: Report, losses_of: dict[Settings, list[float]]) -> None:
     """Check that each curve ends at the best loss for what its model can know."""
-    curves = {name: found[each] for name, each in (K_CURVES | TABLE_3).items()}
+    curves = {name: losses_of[each] for name, each in (K_CURVES | TABLE_3).items()}
     ends = {name: float(np.mean(curve[-LAST:])) for name, curve in curves.items()}
     batch = list(batches())[-LAST:]
     anywhere = float(np.mean([floor(tokens, before=False) for tokens in batch]))

@@ -62,17 +62,17 @@ def copied(value: Any, name: str = "inputs") -> Any:
     """
     if is_tensor(value):
         check_kind(value, name)
-        own = value.detach().clone()
-        return own.requires_grad_().clone() if value.requires_grad else own
+        duplicate = value.detach().clone()
+        return duplicate.requires_grad_().clone() if value.requires_grad else duplicate
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*map(copied, value))
     if type(value) in (list, tuple):
         return type(value)(map(copied, value))
     if isinstance(value, dict):  # and what is derived from it, as results of models
-        own = copy.copy(value)
+        duplicate = copy.copy(value)
         for key, x in value.items():
-            own[key] = copied(x, str(key))
-        return own
+            duplicate[key] = copied(x, str(key))
+        return duplicate
     if hasattr(value, "clone_state"):  # a generator of torch
         return value.clone_state()
     try:
@@ -176,14 +176,14 @@ def _parts(thing: Any) -> list[Any]:
     """List everything that has a mode: a module or layer, and its parts."""
     if is_module(thing):
         return [*thing.modules()]
-    found: dict[int, Any] = {}
+    parts: dict[int, Any] = {}
     waiting = [thing]
     while waiting:
         part = waiting.pop()
-        if hasattr(part, "training") and id(part) not in found:
-            found[id(part)] = part
+        if hasattr(part, "training") and id(part) not in parts:
+            parts[id(part)] = part
             waiting += leaves([*getattr(part, "__dict__", {}).values()])
-    return [*found.values()]
+    return [*parts.values()]
 
 
 def _set_mode(part: Any, mode: bool) -> None:
@@ -204,13 +204,13 @@ def _keep_numbers(stack: ExitStack, thing: Any) -> None:
     elif hasattr(thing, "named_parameters"):
         for _, parameter in thing.named_parameters():
             stack.callback(setattr, parameter, "grad", parameter.grad)
-            kept = parameter.data.copy()
-            stack.callback(parameter.data.__setitem__, ..., kept)
+            numbers = parameter.data.copy()
+            stack.callback(parameter.data.__setitem__, ..., numbers)
 
 
-def _refill(tensor: Any, kept: Any) -> None:
+def _refill(tensor: Any, numbers: Any) -> None:
     """Give a tensor its numbers back, unless it has them."""
     torch = sys.modules["torch"]
-    if not torch.equal(tensor, kept):
+    if not torch.equal(tensor, numbers):
         with torch.no_grad():
-            tensor.copy_(kept)
+            tensor.copy_(numbers)

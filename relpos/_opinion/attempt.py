@@ -57,7 +57,7 @@ class Rotary(NamedTuple):
 
 
 class Hiding(NamedTuple):
-    """What the arguments of an attempt hide."""
+    """Pairs that the arguments of an attempt hide."""
 
     sets: dict[str, Array]  # the visible pairs of each argument that hides any
     mask: Array  # the numbers of the mask, and -inf where anything hides
@@ -133,7 +133,7 @@ class Attempt:
     def get(self, name: str) -> Any:
         return self.keywords.get(name)
 
-    def given(self, names: Iterable[str]) -> dict[str, Any]:
+    def arguments(self, names: Iterable[str]) -> dict[str, Any]:
         """Return those of these arguments that the call has."""
         return {name: self.keywords[name] for name in names if name in self.keywords}
 
@@ -191,7 +191,7 @@ def _hiding_of(attempt: Attempt) -> Hiding:
     """Return the set of each argument that hides, their mask, and its numbers."""
     r = distances(attempt)
     numbers = finite = np.zeros(1)
-    arguments = attempt.given(HIDING)
+    arguments = attempt.arguments(HIDING)
     mask = arguments.pop("attn_mask", None)
     pairs = {name: allowed(r, **{name: value}) for name, value in arguments.items()}
     if mask is not None:
@@ -222,7 +222,7 @@ Change = Callable[[Attempt], Attempt | None]
 Changes = Callable[[Attempt], Iterable[Attempt | None]]
 
 
-def made(form: Change | Changes, attempt: Attempt) -> Iterator[Attempt]:
+def attempts_with(form: Change | Changes, attempt: Attempt) -> Iterator[Attempt]:
     """Yield the attempt with each form of a difference that it can have."""
     changed = form(attempt)
     if changed is None:
@@ -239,7 +239,7 @@ def worded(words: str, form: Change | Changes) -> Changes:
     """Give the attempts of a form words of their own, in place of those of the row."""
 
     def changes(attempt: Attempt) -> Iterator[Attempt]:
-        for changed in made(form, attempt):
+        for changed in attempts_with(form, attempt):
             yield replace(changed, detail=words)
 
     return changes

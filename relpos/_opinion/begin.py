@@ -50,16 +50,17 @@ def begin(
     keywords: Mapping[str, Any],
 ) -> Attempt:
     """Return the attempt that is relpos's own formula; raise what relpos raises."""
-    given = {
-        n: _plain(n, x)
-        for n, x in keywords.items()
-        if n not in _OTHERS or isinstance(x, np.ndarray) or x != DEFAULTS[n]
-    }
+    arguments = {}
+    for name, argument in keywords.items():
+        # Other arguments are left out at their defaults, and refused at other values.
+        is_array = isinstance(argument, np.ndarray)
+        if name not in _OTHERS or is_array or argument != DEFAULTS[name]:
+            arguments[name] = _plain(name, argument)
     x: dict[str, Any] = {
         "query": as_floating("query", _plain("query", query)),
         "key": as_floating("key", _plain("key", key)),
-        **given,
     }
+    x |= arguments
     function = function_of(scheme)
     _check_names(function, x)
     rotary = _take_rotary(x) if function == "apply_rotary" else None
@@ -80,14 +81,14 @@ def begin(
 def _check_names(function: str, x: Mapping[str, Any]) -> None:
     """Refuse what a scheme does not take or misses, and list all that it wants."""
     wants = _WANTED.get(function, ())
-    rest = [n for n in DEFAULTS if n not in ("value", *_OTHERS)]
-    takes = dict.fromkeys([*wants, *_FURTHER.get(function, ()), *rest])
+    others = [n for n in DEFAULTS if n not in ("value", *_OTHERS)]
+    takes = dict.fromkeys([*wants, *_FURTHER.get(function, ()), *others])
     listed = f" ({function} wants {', '.join(wants)})" if wants else ""
     for name in x:
         if name not in takes:
-            said = meant(name, [*takes], "diagnose")
+            hint = meant(name, [*takes], "diagnose")
             raise TypeError(
-                f"{name}: got an unexpected keyword argument {name!r}; {said}{listed}"
+                f"{name}: got an unexpected keyword argument {name!r}; {hint}{listed}"
             )
     # FIRE needs all its parameters; of the others the first is always needed.
     needed = wants if function == "fire_attention" else wants[:1]
@@ -126,12 +127,12 @@ def _take_rotary(x: dict[str, Any]) -> Rotary:
     options = {name: x.pop(name) for name in _ROTARY if name in x}
     lq, lk, offset = _placed(x)
     options = {name: value for name, value in options.items() if value is not None}
-    given = options.keys() & {"positions", "angles"}
-    if given:
-        arrays = {name: as_numpy(name, options[name]) for name in given}
+    names = options.keys() & {"positions", "angles"}
+    if names:
+        arrays = {name: as_numpy(name, options[name]) for name in names}
         _check_positions(arrays.get("positions"), x["key"].shape[:-1])
         apply_rotary(x["key"], **options)  # it refuses angles that do not fit, and both
-        (name,) = given
+        (name,) = names
         del options[name]
         rows = arrays[name].astype(np.float64) + options.pop("offset", 0)
         return _placed_among_keys(name, rows, x, offset)._replace(options=options)
@@ -139,16 +140,16 @@ def _take_rotary(x: dict[str, Any]) -> Rotary:
     return Rotary(options, start + np.arange(lq) + offset, start + np.arange(lk))
 
 
-def _check_positions(positions: Array | None, wanted: tuple[int, ...]) -> None:
+def _check_positions(positions: Array | None, expected: tuple[int, ...]) -> None:
     """Refuse positions that are not those of the keys."""
     if positions is None:
         return
     with suppress(ValueError):
-        if np.broadcast_shapes(positions.shape, wanted) == wanted:
+        if np.broadcast_shapes(positions.shape, expected) == expected:
             return
     raise ValueError(
         f"positions: got shape {positions.shape}; expected one that broadcasts to "
-        f"{wanted}, a position for each key, with the queries among them (those of "
+        f"{expected}, a position for each key, with the queries among them (those of "
         "each batch item: positions[:, None])"
     )
 
@@ -175,11 +176,15 @@ def _placed_among_keys(
         at = (first[..., None] + np.arange(lq))[..., None, :, None]
         lead = np.broadcast_shapes(at.shape[:-2], rows.shape[:-2])
         every = np.broadcast_to(rows, (*lead, *rows.shape[-2:]))
-        own = np.take_along_axis(every, np.broadcast_to(at, (*lead, lq, 1)), axis=-2)
+        of_queries = np.take_along_axis(
+            every, np.broadcast_to(at, (*lead, lq, 1)), axis=-2
+        )
     else:
-        own = rows[..., int(first) :, :][..., :lq, :]
-    own, rows = (own, rows) if of_angles else (own[..., 0], rows[..., 0])
-    return Rotary({}, own, rows, of_angles=of_angles)
+        of_queries = rows[..., int(first) :, :][..., :lq, :]
+    of_queries, rows = (
+        (of_queries, rows) if of_angles else (of_queries[..., 0], rows[..., 0])
+    )
+    return Rotary({}, of_queries, rows, of_angles=of_angles)
 
 
 def _placed(x: Mapping[str, Any]) -> tuple[int, int, Any]:

@@ -88,8 +88,8 @@ def by_buckets(
     reach = np.clip(reach, -_FARTHEST, _FARTHEST)
     last = max(first + len(buckets) - 1, int(reach.max(initial=0)))
     r = np.arange(min(first, int(reach.min(initial=0))), last + 1)
-    own = np.clip(r - first, 0, len(buckets) - 1)
-    seen = {np.asarray(buckets, np.int64)[own].tobytes()}
+    right = np.clip(r - first, 0, len(buckets) - 1)
+    seen = {np.asarray(buckets, np.int64)[right].tobytes()}
     for settings in _settings_of(tuple(map(int, buckets)), first, rows):
         for computed in rule(settings, r):
             if computed is None:
@@ -204,12 +204,12 @@ def slopes_of(attempt: Attempt) -> Slopes | None:
         return None
     r = np.arange(bias.shape[-1]) + first_of(attempt, "rel_bias")
     distance = np.abs(r)
-    own = -bias[..., :1] / max(float(distance[0]), 1.0)
+    slopes = -bias[..., :1] / max(float(distance[0]), 1.0)
     if bias.ndim > 2 or not distance[0]:
         return None
-    if not (own > 0).all() or not np.allclose(bias, -own * distance, rtol=1e-5):
+    if not (slopes > 0).all() or not np.allclose(bias, -slopes * distance, rtol=1e-5):
         return None
-    return Slopes(np.atleast_2d(own), r)
+    return Slopes(np.atleast_2d(slopes), r)
 
 
 #: Words of a change, and slopes or biases.
@@ -238,19 +238,19 @@ def _power(heads: int) -> Array:
     return np.asarray(2.0 ** (-8.0 * np.arange(1, heads + 1) / heads))
 
 
-def _are_usual(found: Slopes) -> bool:
-    return np.allclose(found.slopes[:, 0], alibi_slopes(len(found.slopes)))
+def _are_usual(alibi: Slopes) -> bool:
+    return np.allclose(alibi.slopes[:, 0], alibi_slopes(len(alibi.slopes)))
 
 
-def plain_slopes(found: Slopes) -> Iterator[Array]:
-    if _are_usual(found):
-        yield _power(len(found.slopes))
+def plain_slopes(alibi: Slopes) -> Iterator[Array]:
+    if _are_usual(alibi):
+        yield _power(len(alibi.slopes))
 
 
-def slopes_of_other_heads(found: Slopes) -> Iterator[Array]:
+def slopes_of_other_heads(alibi: Slopes) -> Iterator[Array]:
     """Use the slopes of this number of heads, or a part of those of another number."""
-    heads = len(found.slopes)
-    if not _are_usual(found):
+    heads = len(alibi.slopes)
+    if not _are_usual(alibi):
         yield from (alibi_slopes(heads), _power(heads))
     for count, rule in product((2, 4, 8, 3), (alibi_slopes, _power)):
         slopes = rule(count * heads)
@@ -262,46 +262,46 @@ def slopes_of_other_heads(found: Slopes) -> Iterator[Array]:
             yield np.repeat(rule(count), heads // count)
 
 
-def slopes_from_one(found: Slopes) -> Iterator[Array]:
-    heads = len(found.slopes)
+def slopes_from_one(alibi: Slopes) -> Iterator[Array]:
+    heads = len(alibi.slopes)
     for count in (heads, 2 * heads, max(heads - 1, 1)):
         yield 2.0 ** (-8.0 * np.arange(heads) / count)
 
 
-def slopes_in_other_order(found: Slopes) -> Iterator[Worded]:
-    own = found.slopes[:, 0]
+def slopes_in_other_order(alibi: Slopes) -> Iterator[Worded]:
+    right = alibi.slopes[:, 0]
     orders = {
-        "in the reverse order of the heads": own[::-1],
-        "from the largest on": np.sort(own)[::-1],
-        "from the smallest on": np.sort(own),
+        "in the reverse order of the heads": right[::-1],
+        "from the largest on": np.sort(right)[::-1],
+        "from the smallest on": np.sort(right),
     }
-    for step in range(1, min(len(own), 16)):
-        orders[f"rolled by {step} heads"] = np.roll(own, step)
+    for step in range(1, min(len(right), 16)):
+        orders[f"rolled by {step} heads"] = np.roll(right, step)
     for words, slopes in orders.items():
         yield f"ALiBi's slopes {words}", slopes
 
 
-def slopes_by_other_rules(found: Slopes) -> Iterator[Array]:
-    own, heads = found.slopes[:, 0], len(found.slopes)
+def slopes_by_other_rules(alibi: Slopes) -> Iterator[Array]:
+    right, heads = alibi.slopes[:, 0], len(alibi.slopes)
     h = np.arange(1.0, heads + 1)
     for count in (h, h - 1):
         yield from (count / heads, 1.0 - count / heads)
         for base, most in product((2.0, np.e, 10.0), (8.0, 4.0, 16.0, 1.0, heads)):
             yield base ** (-most * count / heads)
-    yield from (1.0 / h, own**2, np.sqrt(own), 1.0 / own, -np.log2(own))
-    yield from (own / 2, 2 * own)
-    for one in (1.0, 1.0 / heads, own[0], own[-1], own.mean()):
+    yield from (1.0 / h, right**2, np.sqrt(right), 1.0 / right, -np.log2(right))
+    yield from (right / 2, 2 * right)
+    for one in (1.0, 1.0 / heads, right[0], right[-1], right.mean()):
         yield np.full(heads, one)
     closest = 2 ** int(np.log2(heads))  # other ways to fill a number that is no 2^n
-    first, more, rest = _power(closest), _power(2 * closest), heads - closest
+    first, more, missing = _power(closest), _power(2 * closest), heads - closest
     for others in (more[1::2], more, first, more[::-1], more[::2][::-1]):
-        yield np.concatenate([first, others[:rest]])
-        yield np.concatenate([others[:rest], first])
+        yield np.concatenate([first, others[:missing]])
+        yield np.concatenate([others[:missing], first])
     yield more[:heads]
 
 
-def signed_distance(found: Slopes) -> Iterator[Worded]:
-    r = found.r
+def signed_distance(alibi: Slopes) -> Iterator[Worded]:
+    r = alibi.r
     for words, distance in (
         ("key - query, with its sign", r),
         ("query - key, with its sign", -r),
@@ -309,11 +309,11 @@ def signed_distance(found: Slopes) -> Iterator[Worded]:
         ("the distance of later keys alone", np.minimum(-r, 0)),
     ):
         detail = f"ALiBi's slopes times {words}: take -slope * |key - query| for all"
-        yield detail, found.slopes * distance
+        yield detail, alibi.slopes * distance
 
 
-def other_distance(found: Slopes) -> Iterator[Worded]:
-    n = np.abs(found.r)
+def other_distance(alibi: Slopes) -> Iterator[Worded]:
+    n = np.abs(alibi.r)
     farthest = max(int(n.max()), 1)
     distances = {
         "the square of the distance": n**2,
@@ -327,7 +327,7 @@ def other_distance(found: Slopes) -> Iterator[Worded]:
     distances["1 for all other keys"] = n > 0
     for words, distance in distances.items():
         detail = f"ALiBi's slopes times {words}, not times |key - query|"
-        yield detail, -found.slopes * distance
+        yield detail, -alibi.slopes * distance
 
 
 #: Rows of the table of differences.

@@ -75,12 +75,13 @@ def run() -> int:
         "with autograd\n"
     )
     start = perf_counter()
-    found = [check_row(row) for row in ROWS]
-    print("\n".join(table_lines(_HEADER, [row.cells() for row in found], left=(0, 5))))
-    failed = [row.name for row in found if not row.passed]
+    checked = [check_row(row) for row in ROWS]
+    cells = [row.cells() for row in checked]
+    print("\n".join(table_lines(_HEADER, cells, left=(0, 5))))
+    failed = [row.name for row in checked if not row.passed]
     seconds = perf_counter() - start
     verdict = f"differ: {', '.join(failed)}" if failed else "all equal to rounding"
-    print(f"\n{len(found)} forms of schemes, {seconds:.0f} s: {verdict}")
+    print(f"\n{len(checked)} forms of schemes, {seconds:.0f} s: {verdict}")
     print("Errors are norms of differences over norms of results in torch.")
     return 1 if failed else 0
 
@@ -91,16 +92,19 @@ def check_row(row: Row) -> Checked:
     shape = row.relpos(**inputs).shape
     grad_out = draw(np.random.default_rng(1), np.float32, *shape)
     forms = row.reference, form_of(row)
-    wanted = [by_torch(form, inputs, grad_out) for form in forms if form]
+    expected = [by_torch(form, inputs, grad_out) for form in forms if form]
     outputs, gradients = [], []
     for dtype in DTYPES:
-        own = cast({n: x for n, x in inputs.items() if n != "dtype"}, dtype)
-        own |= {"dtype": dtype} if "dtype" in inputs else {}
-        found = row.relpos(**own)
-        outputs.append(float(np.max([relative_error(found, out) for out, _ in wanted])))
+        arguments = cast({n: x for n, x in inputs.items() if n != "dtype"}, dtype)
+        if "dtype" in inputs:
+            arguments["dtype"] = dtype
+        output = row.relpos(**arguments)
+        outputs.append(
+            float(np.max([relative_error(output, out) for out, _ in expected]))
+        )
         if row.gradients is not None:
-            got = row.gradients.relpos(grad_out.astype(dtype), **own)
-            gradients.append(float(np.max([_worst(got, true) for _, true in wanted])))
+            got = row.gradients.relpos(grad_out.astype(dtype), **arguments)
+            gradients.append(float(np.max([_worst(got, true) for _, true in expected])))
     limits = [row.limits, row.gradients.limits] if row.gradients else [row.limits]
     wide = [(of[np.float32], max(of[np.float64], FLOAT64)) for of in limits]
     return Checked(row.name, outputs + gradients, [x for pair in wide for x in pair])
@@ -111,21 +115,21 @@ def by_torch(
 ) -> tuple[Array, dict[str, Array]]:
     """Return the output of a form on float64 tensors, and the gradients by name."""
     torch = sys.modules["torch"]
-    given = {name: x for name, x in inputs.items() if name != "dtype"}
+    arguments = {name: x for name, x in inputs.items() if name != "dtype"}
     tensors = {
         name: torch.from_numpy(x.astype(np.float64)).requires_grad_()
-        for name, x in given.items()
+        for name, x in arguments.items()
         if isinstance(x, np.ndarray) and x.dtype.kind == "f"
     }
-    out = torch.as_tensor(form(**(given | tensors)))
+    out = torch.as_tensor(form(**(arguments | tensors)))
     grad = torch.from_numpy(grad_out.astype(np.float64))
-    found = torch.autograd.grad(out, [*tensors.values()], grad) if tensors else ()
-    gradients = {n: x.numpy() for n, x in zip(tensors, found, strict=True)}
+    derivatives = torch.autograd.grad(out, [*tensors.values()], grad) if tensors else ()
+    gradients = {n: x.numpy() for n, x in zip(tensors, derivatives, strict=True)}
     return out.detach().numpy(), gradients
 
 
-def _worst(got: Any, wanted: dict[str, Array]) -> float:
+def _worst(got: Any, expected: dict[str, Array]) -> float:
     """Return the largest error of a gradient; infinite where one is missing."""
-    if got.keys() | NO_GRADIENT != wanted.keys() | NO_GRADIENT:
+    if got.keys() | NO_GRADIENT != expected.keys() | NO_GRADIENT:
         return np.inf
-    return float(np.max([relative_error(got[name], wanted[name]) for name in got]))
+    return float(np.max([relative_error(got[name], expected[name]) for name in got]))

@@ -368,11 +368,11 @@ def _set_apart(
 
     Then `grad_out` becomes 0 in padding, and a note says so; else there is no note.
     """
-    theirs, own = (side.results[0] for side in sides)
-    padded = padding.rows(theirs, own)
+    theirs, of_mine = (side.results[0] for side in sides)
+    padded = padding.rows(theirs, of_mine)
     if padded is None:
         return []
-    verdict = _row("output", theirs[~padded], own[~padded], rounding, 0.0).verdict
+    verdict = _row("output", theirs[~padded], of_mine[~padded], rounding, 0.0).verdict
     if verdict not in ("same", CANNOT_TELL):
         return []
     rows[0] = rows[0]._replace(verdict=PADDING if verdict == "same" else verdict)
@@ -381,14 +381,14 @@ def _set_apart(
 
 
 def _rounding(
-    theirs: Side, own: Side, things: Sequence[Any], inputs: Sequence[Any]
+    theirs: Side, of_mine: Side, things: Sequence[Any], inputs: Sequence[Any]
 ) -> Rounding:
     """Return the coarser of both outputs, or 16 bits if anything else has them."""
-    stored = [*leaves(inputs), *theirs.outputs, *own.outputs]
+    stored = [*leaves(inputs), *theirs.outputs, *of_mine.outputs]
     for thing in things:
         if is_module(thing):
             stored += [*thing.parameters(), *thing.buffers()]
-    return coarsest(theirs.outputs[0], own.outputs[0], stored=stored)
+    return coarsest(theirs.outputs[0], of_mine.outputs[0], stored=stored)
 
 
 def _outputs(reference: Side, mine: Side, rounding: Rounding) -> list[Compared]:
@@ -514,8 +514,8 @@ class OfTensors(Side):
                 for x in map(as_tensor, copied([*inputs]))
             ]
             # a leaf refuses to be changed in place, a copy of it does not
-            given = (x.clone() if is_tensor(x) else x for x in self.inputs)
-            self.outputs = _results(thing(*given))
+            copies = (x.clone() if is_tensor(x) else x for x in self.inputs)
+            self.outputs = _results(thing(*copies))
 
     def backward(self, grad_out: Array) -> Gradients | None:
         torch = sys.modules["torch"]
@@ -552,11 +552,11 @@ class OfLayer(Side):
         of_inputs = self.layer.backward(grad_out.astype(self.outputs[0].dtype))
         if not isinstance(of_inputs, tuple | list):
             of_inputs = (of_inputs,)
-        found = {str(at): x for at, x in enumerate(of_inputs) if x is not None}
+        gradients = {str(at): x for at, x in enumerate(of_inputs) if x is not None}
         if hasattr(self.layer, "named_parameters"):
             every = self.layer.named_parameters()
-            found |= {name: p.grad for name, p in every if p.grad is not None}
-        return {name: np.array(as_numpy(name, x)) for name, x in found.items()}
+            gradients |= {name: p.grad for name, p in every if p.grad is not None}
+        return {name: np.array(as_numpy(name, x)) for name, x in gradients.items()}
 
 
 class OfArrays(Side):

@@ -104,8 +104,8 @@ def _tells_of_layers(function: Callable[P, Diagnosis]) -> Callable[P, Diagnosis]
     @wraps(function)
     def call(*args: P.args, **keywords: P.kwargs) -> Diagnosis:
         names = ("mine", "query", "key")
-        given = {*names[: len(args)], *keywords}
-        if "key" not in given and given >= {"mine", "query"}:
+        passed = {*names[: len(args)], *keywords}
+        if "key" not in passed and passed >= {"mine", "query"}:
             raise TypeError(
                 "key: got no argument; expected the keys of attention, (..., Hk, Lk, "
                 f"D). {LAYERS}"
@@ -230,11 +230,11 @@ def diagnose(
     inputs = (query, key, value) if has_value else (query, key)
     view = "outputs" if has_value else "scores"
     start = begin(scheme, query, key, value, view, copied(keywords))
-    results, given = _results(mine, inputs)
+    results, returned = _results(mine, inputs)
     stored = list(keywords.values())
     if is_module(mine):
         stored += mine.parameters()
-    roundings = [rounding_of(given), coarsest(given, *inputs, stored=stored)]
+    roundings = [rounding_of(returned), coarsest(returned, *inputs, stored=stored)]
     coarse = min(roundings) < DTYPES["float32"]
     if coarse:
         roundings.append(DTYPES["float32"])
@@ -317,17 +317,17 @@ def _laid_out(mine: Any, results: Array, attempt: Attempt) -> list[tuple[str, Ar
         *rows, columns = results.shape
         apart = results.reshape(*rows, heads, columns // heads)
         layouts["heads_joined"] = np.moveaxis(apart, -2, -3)
-    found = []
+    fitting = []
     for layout, array in layouts.items():
         array = array.reshape((1,) * (count - array.ndim) + array.shape)
         if array.shape == shape:
-            found.append((layout, array))
-    if not found:
+            fitting.append((layout, array))
+    if not fitting:
         raise ValueError(
             f"mine: got shape {results.shape}; expected {attempt.view} of shape {shape}"
             f"{f'. {LAYERS}' if _is_layer(mine) else ''}"
         )
-    return found
+    return fitting
 
 
 def _without_repeats(results: Array, shape: tuple[int, ...]) -> Array:

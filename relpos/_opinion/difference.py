@@ -1,4 +1,4 @@
-"""What a row of the table of known differences has.
+"""A row of the table of known differences.
 
 The rows are in `conventions.py` and in the files `mistakes_of_*.py`. Those of buckets
 and slopes, of rotary positions and of Transformer-XL's shift are beside their changes.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from relpos._opinion.attempt import Attempt, Change, Changes, made
+from relpos._opinion.attempt import Attempt, Change, Changes, attempts_with
 
 #: Results in which a difference is of its kind: what a function may return.
 SCORES = ("scores",)
@@ -48,4 +48,4 @@ class Difference(NamedTuple):
         if attempt.view not in self.views:
             return
         for form in self.forms:
-            yield from made(form, attempt)
+            yield from attempts_with(form, attempt)

@@ -62,7 +62,7 @@ def products(
 ) -> Tensor:
     """scale . [(q + u) k + (q + v) A + k C], or (e + v) A for a position query e."""
     scores = (query + pos_bias_u) @ key.mT
-    own = 0.0
+    unscaled = 0.0
     if rel_key is not None:
         asking = query if position_query is None else position_query
         by_row = (asking + pos_bias_v) @ rel_key.mT
@@ -70,11 +70,11 @@ def products(
         if position_query is None:
             scores = scores + term
         else:
-            own = term
+            unscaled = term
     if rel_query is not None:
         of_keys = [row.T for row in rows(rel_query.shape[-2])]
         scores = scores + looked_up(key @ rel_query.mT, of_keys).mT
-    return scale * scores + own
+    return scale * scores + unscaled
 
 
 def attention(

@@ -63,9 +63,9 @@ def left_out(attempt: Attempt) -> Attempt | None:
     """Leave the bias of the network out; the mask to which it is added stays."""
     if attempt.fire is None:
         return None
-    kept = attempt.get("attn_mask") - attempt.fire[1]
-    made = replace(attempt, fire=None, left_out=(*attempt.left_out, "fire"))
-    return made.with_keywords(attn_mask=kept if kept.any() else None)
+    mask = attempt.get("attn_mask") - attempt.fire[1]
+    reduced = replace(attempt, fire=None, left_out=(*attempt.left_out, "fire"))
+    return reduced.with_keywords(attn_mask=mask if mask.any() else None)
 
 
 def of_past(attempt: Attempt) -> Attempt | None:

@@ -39,9 +39,9 @@ def _grid_of(cells: Array) -> tuple[int, int, int, int] | None:
     for h in (h for h in range(1, count + 1) if count % h == 0):
         w = count // h
         y, x = divmod(np.arange(count), w)
-        own = _apart(y) * (2 * w - 1) + _apart(x)
+        differences = _apart(y) * (2 * w - 1) + _apart(x)
         for sign in (1, -1):
-            if np.array_equal(cells - cells[0, 0], sign * own):
+            if np.array_equal(cells - cells[0, 0], sign * differences):
                 return h, w, sign, int(cells[0, 0]) - (h - 1) * (2 * w - 1) - w + 1
     return None
 
@@ -50,7 +50,7 @@ def other_labels(attempt: Attempt) -> Iterator[Attempt]:
     labels = attempt.get("labels")
     if not isinstance(labels, np.ndarray) or labels.ndim != 2 or len(labels) < 4:
         return
-    tables = attempt.given(TABLES)
+    tables = attempt.arguments(TABLES)
     rows = min((x.shape[axis_of(name)] for name, x in tables.items()), default=1)
     for tokens in (0, 1):
         grid = _grid_of(labels[tokens:, tokens:])

@@ -71,10 +71,10 @@ _VIEWED = Order(HEADS_JOINED)
 def _orders() -> list[Order]:
     """List orders by reshaping, simple ones first."""
     every = [HEADS_JOINED, *permutations(range(4))]
-    found = [Order(x, y) for y in (HEADS_FIRST, HEADS_JOINED) for x in every if x != y]
+    orders = [Order(x, y) for y in (HEADS_FIRST, HEADS_JOINED) for x in every if x != y]
     simple = (HEADS_FIRST, HEADS_JOINED)
-    found.sort(key=lambda order: order.stored not in simple)
-    return [*dict.fromkeys(found)]
+    orders.sort(key=lambda order: order.stored not in simple)
+    return [*dict.fromkeys(orders)]
 
 
 def _repeats(order: Order, shape: tuple[int, ...]) -> bool:
@@ -93,7 +93,7 @@ def inputs(
     attempt: Attempt, names: tuple[str, ...], order: Order, back: bool
 ) -> Attempt | None:
     """Read operands in another order; `back`: results are put back in the same way."""
-    operands = attempt.given(names)
+    operands = attempt.arguments(names)
     if len(operands) < len(names):
         return None
     for operand in operands.values():
@@ -114,7 +114,7 @@ def inputs(
 
 def untransposed(attempt: Attempt, stored: Axes) -> Attempt | None:
     """Take axes of all operands for others, and put the results back."""
-    operands, order = attempt.given(TOGETHER[0]), Order(stored)
+    operands, order = attempt.arguments(TOGETHER[0]), Order(stored)
     shapes = {x.shape for x in operands.values()}
     if len(operands) < 3 or len(shapes) > 1 or attempt.rotary:
         return None
@@ -204,7 +204,7 @@ MIXED: dict[str, Callable[[Array], Array]] = {
 
 
 def mixed_terms(attempt: Attempt) -> Iterator[Attempt]:
-    names = attempt.given(("rel_key", "rel_query", "rel_value"))
+    names = attempt.arguments(("rel_key", "rel_query", "rel_value"))
     if attempt.get("query").ndim != 4 or "labels" in attempt.keywords:
         return
     for name, (words, order) in product(names, MIXED.items()):
@@ -224,7 +224,7 @@ _OF_TERM = ("H", "Lq", "Lk")
 
 
 def reshaped_terms(attempt: Attempt) -> Iterator[Attempt]:
-    names = attempt.given(("rel_bias", "attn_mask"))
+    names = attempt.arguments(("rel_bias", "attn_mask"))
     other_orders = [order for order in permutations(range(3)) if order != (0, 1, 2)]
     for name, order in product(names, other_orders):
         stored = ", ".join(_OF_TERM[axis] for axis in order)
@@ -276,7 +276,7 @@ _FUSED = ((0, 1, 2), (1, 0, 2), (1, 2, 0), (0, 2, 1))
 
 def fused(attempt: Attempt) -> Iterator[Attempt]:
     for names, (stored, read) in product(TOGETHER[:3], permutations(_FUSED, 2)):
-        arrays = [*attempt.given(names).values()]
+        arrays = [*attempt.arguments(names).values()]
         if len(arrays) < len(names) or len({x.shape for x in arrays}) > 1:
             continue
         x = np.moveaxis(np.stack(arrays), (0, -3), (-3, -2))  # (.., L, operands, H, D)
@@ -331,7 +331,7 @@ def mapped(attempt: Attempt, names: tuple[str, ...]) -> Attempt | None:
     count, heads = int(np.prod(shape)), shape[-1] if shape else 1
     if aim is None or aim.shape[:-2] != shape or not 1 < count <= _MOST:
         return None
-    if len(attempt.given(names)) < len(names):
+    if len(attempt.arguments(names)) < len(names):
         return None
     numbers = np.arange(count)
     errors = []

@@ -68,8 +68,8 @@ def scale_inverted(attempt: Attempt) -> Attempt | None:
 def other_scales(attempt: Attempt) -> Iterator[Attempt]:
     """Use scales of other sizes, and the number that explains the results, if any."""
     (h, _, d), (lq, lk) = attempt.get("query").shape[-3:], attempt.lengths
-    own = attempt.get("scale")
-    if not all((h, d, lq, lk, own)):
+    right = attempt.get("scale")
+    if not all((h, d, lq, lk, right)):
         return
     scales = {
         "1 / sqrt(Lk), of the number of keys": lk**-0.5,
@@ -88,14 +88,14 @@ def other_scales(attempt: Attempt) -> Iterator[Attempt]:
         "1 / D^2": d**-2,
     }
     for words, scale in scales.items():
-        if not math.isclose(scale, own):
+        if not math.isclose(scale, right):
             yield attempt.told(f"a scale of {words}", scale=scale)
     yield from other_number(attempt, "scale")
 
 
 def has_numbers(attempt: Attempt, *names: str) -> bool:
     """Return True if one of these arguments has numbers; of a mask not 0 alone."""
-    floats = {n: x for n, x in attempt.given(names).items() if x.dtype.kind == "f"}
+    floats = {n: x for n, x in attempt.arguments(names).items() if x.dtype.kind == "f"}
     mask = floats.pop("attn_mask", None)
     if floats or mask is None:
         return bool(floats)
@@ -118,7 +118,7 @@ def rescaled(attempt: Attempt, names: tuple[str, ...], power: int) -> Attempt | 
 
 
 def transposed(attempt: Attempt) -> Iterator[Attempt]:
-    names = attempt.given(TERMS)
+    names = attempt.arguments(TERMS)
     if len({*attempt.lengths}) > 1 or attempt.lengths[0] < 2 or not names:
         return
     groups: list[tuple[str, ...]] = [("content",), ("content", "pos_bias_u")]
@@ -133,7 +133,7 @@ def transposed(attempt: Attempt) -> Iterator[Attempt]:
 
 def memory_unplaced(attempt: Attempt) -> Attempt | None:
     names = ("rel_key", "pos_bias_v", "rel_query", "rel_bias")
-    if not attempt.cached or not attempt.given(names):
+    if not attempt.cached or not attempt.arguments(names):
         return None
     is_new = np.arange(attempt.lengths[1]) >= attempt.cached
     return attempt.times(is_new, *names)
@@ -176,7 +176,7 @@ def without(attempt: Attempt, name: str) -> Iterator[Attempt]:
 
 def without_positions(attempt: Attempt) -> Attempt | None:
     """Leave all tables out, and u and v, where that is more than one of them."""
-    names = attempt.given((*TABLES, "pos_bias_u"))
+    names = attempt.arguments((*TABLES, "pos_bias_u"))
     return _left_out(attempt, *names) if len(names) > 1 else None
 
 
@@ -210,7 +210,7 @@ def heads_tiled(attempt: Attempt) -> Attempt | None:
     if group in (1, heads):
         return None
     order = np.arange(heads) % (heads // group) * group
-    operands = attempt.given(("key", "value"))
+    operands = attempt.arguments(("key", "value"))
     reordered = {name: np.take(x, order, axis=-3) for name, x in operands.items()}
     return attempt.with_keywords(**reordered)
 
@@ -236,10 +236,10 @@ PLURALS = {"query": "queries", "key": "keys", "value": "values"}
 def _words_of(roles: tuple[str, ...]) -> str:
     """Say which operands are used for which."""
     pairs = zip(OPERANDS, roles, strict=True)
-    used = {PLURALS[own]: PLURALS[x] for own, x in pairs if own != x}
+    used = {PLURALS[role]: PLURALS[x] for role, x in pairs if role != x}
     if len(used) == 2 and used.keys() == {*used.values()}:
         return f"{' and '.join(used)} exchanged"
-    return " and ".join(f"the {x} for the {own}" for own, x in used.items())
+    return " and ".join(f"the {x} for the {role}" for role, x in used.items())
 
 
 def in_roles(attempt: Attempt, roles: tuple[str, ...]) -> Attempt | None:

@@ -36,8 +36,8 @@ class Padding(NamedTuple):
         if reference.shape[:-1] != self.sure.shape:
             return None
         nothing = [((x == 0) | np.isnan(x)).all(axis=-1) for x in (reference, mine)]
-        found: Array = self.sure | (self.empty & (nothing[0] | nothing[1]))
-        return found if found.any() else None
+        padded: Array = self.sure | (self.empty & (nothing[0] | nothing[1]))
+        return padded if padded.any() else None
 
     def note(self, padded: Array) -> str:
         """Say which arguments make these rows padding, and what that takes for sure."""
@@ -92,11 +92,11 @@ def padding_of(
 
 def _arrays(inputs: Mapping[str, Any]) -> dict[str, Array]:
     """Return the inputs that are numbers."""
-    found = {}
+    arrays = {}
     for name, x in inputs.items():
         with suppress(TypeError, ValueError):
-            found[name] = as_numpy(name, x)
-    return found
+            arrays[name] = as_numpy(name, x)
+    return arrays
 
 
 def _rows(array: Array) -> tuple[int, ...]:
@@ -112,12 +112,12 @@ def _could_be_keys(array: Array, first: Array) -> bool:
 def _hidden_keys(name: str, mask: Array, count: int) -> Array:
     """Return which keys an argument hides, (..., count); none of another length."""
     if name == "key_lengths":
-        found: Array = np.arange(count) >= mask[..., None]
+        hidden: Array = np.arange(count) >= mask[..., None]
     elif name == "attention_mask":  # of transformers
-        found = mask == 0 if mask.ndim == 2 else np.zeros(count, bool)
+        hidden = mask == 0 if mask.ndim == 2 else np.zeros(count, bool)
     else:  # of PyTorch
-        found = mask if mask.dtype == bool else mask <= HIDDEN
-    return found if found.shape[-1:] == (count,) else np.zeros(count, bool)
+        hidden = mask if mask.dtype == bool else mask <= HIDDEN
+    return hidden if hidden.shape[-1:] == (count,) else np.zeros(count, bool)
 
 
 def _blind(mask: Array, true_hides: bool, axes: int) -> Array:

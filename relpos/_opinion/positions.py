@@ -154,10 +154,10 @@ def restarted(query: Array, key: Array) -> Iterator[Both]:
     for first in some(key.shape[-1]):
         for again in (0, 1):
             late = key >= begin + first
-            own = np.where(late, key - first - begin + again, key)
-            yield "", query, own
+            of_key = np.where(late, key - first - begin + again, key)
+            yield "", query, of_key
             late = query >= begin + first
-            yield "", np.where(late, query - first - begin + again, query), own
+            yield "", np.where(late, query - first - begin + again, query), of_key
 
 
 def joined(query: Array, key: Array) -> Iterator[Both]:

@@ -97,14 +97,16 @@ class Plan(NamedTuple):
 def rotate(x: Array, positions: Array, plan: Plan) -> Array:
     """Rotate columns of x, (..., L, columns), by a plan."""
 
-    def kept(stage: str, array: Array) -> Array:
+    def rounded(stage: str, array: Array) -> Array:
         return in_16_bits[plan.dtype](array) if stage in plan.rounded else array
 
     inv_freq = np.broadcast_to(plan.inv_freq, plan.columns.shape)
-    at = kept("position", np.asarray(positions, np.float64))
+    at = rounded("position", np.asarray(positions, np.float64))
     at = at[..., None, :] if plan.of_angles else at[..., None, None]
-    angles = kept("angle", at * kept("frequency", inv_freq))
-    cos, sin = plan.read(kept("cosine", np.cos(angles)), kept("cosine", np.sin(angles)))
+    angles = rounded("angle", at * rounded("frequency", inv_freq))
+    cos, sin = plan.read(
+        rounded("cosine", np.cos(angles)), rounded("cosine", np.sin(angles))
+    )
     (first, second), out = plan.columns, x.copy()
     a, b = x[..., first], x[..., second]
     a = plan.magnitude * (a * cos[..., 0, :] + plan.signs[0] * b * sin[..., 0, :])
@@ -513,9 +515,9 @@ def reordered(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
 
 def all_columns(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
     if sizes.free and sizes.width < sizes.dim:
-        whole = sizes._replace(width=sizes.dim)
+        of_head = sizes._replace(width=sizes.dim)
         grid = pairs(sizes.dim, sizes.interleaved)
-        yield plan._replace(columns=grid, inv_freq=whole.usual)
+        yield plan._replace(columns=grid, inv_freq=of_head.usual)
 
 
 def other_base(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
@@ -539,9 +541,9 @@ def on_a_line(attempt: Attempt) -> Attempt | None:
         return None
     lq, lk = attempt.lengths
     at = np.arange(lq) + attempt.offset, np.arange(lk)
-    found = Rotary(rotary.options, *at, rotary.rotated)
+    by_index = Rotary(rotary.options, *at, rotary.rotated)
     words = "positions 0, 1, .. times the frequencies of the base, not the given angles"
-    return replace(attempt, rotary=found, detail=words)
+    return replace(attempt, rotary=by_index, detail=words)
 
 
 def in_bfloat16(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
@@ -627,8 +629,8 @@ def magnitude_of_one(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
 @of_plan
 def dropped(attempt: Attempt, plan: Plan, sizes: Sizes) -> Iterator[Attempt]:
     if sizes.width < sizes.dim:
-        kept = np.arange(sizes.dim) < sizes.width
-        yield attempt.with_keywords(query=attempt.get("query") * kept)
+        is_rotated = np.arange(sizes.dim) < sizes.width
+        yield attempt.with_keywords(query=attempt.get("query") * is_rotated)
 
 
 @of_plan
@@ -638,8 +640,8 @@ def magnitude_of_all(attempt: Attempt, plan: Plan, sizes: Sizes) -> Iterator[Att
         return
     assert rotary is not None
     options = {**rotary.options, "magnitude": None}
-    found = replace(attempt, rotary=rotary._replace(options=options))
-    yield found.with_keywords(scale=attempt.get("scale") * float(magnitude) ** 2)
+    unscaled = replace(attempt, rotary=rotary._replace(options=options))
+    yield unscaled.with_keywords(scale=attempt.get("scale") * float(magnitude) ** 2)
 
 
 def in_few_bits(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
@@ -685,5 +687,5 @@ def _of_joined(x: Array, positions: Array, plan: Plan) -> Array:
     """Rotate x, (..., H, L, D), as (..., L, H * D)."""
     moved = np.moveaxis(x, -3, -2)
     at = positions[..., 0, :] if np.ndim(positions) > 1 else positions
-    whole = rotate(moved.reshape(*moved.shape[:-2], -1), at, plan)
-    return np.asarray(np.moveaxis(whole.reshape(moved.shape), -2, -3))
+    joined = rotate(moved.reshape(*moved.shape[:-2], -1), at, plan)
+    return np.asarray(np.moveaxis(joined.reshape(moved.shape), -2, -3))

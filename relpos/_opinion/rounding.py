@@ -170,8 +170,8 @@ def _moved_outputs(
     def spread(by: Array) -> Array:
         """Sum by (v - o)², without an array of all pairs and columns."""
         squares = summed(by, values**2) - 2.0 * out * summed(by, values)
-        found: Array = squares + out**2 * by.sum(axis=-1, keepdims=True)
-        return np.maximum(found, 0.0)
+        sums: Array = squares + out**2 * by.sum(axis=-1, keepdims=True)
+        return np.maximum(sums, 0.0)
 
     rounded = unit * weights
     often = spread(change**2) + summed(rounded**2, values**2)

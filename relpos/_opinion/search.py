@@ -12,7 +12,8 @@ import numpy as np
 
 from relpos._checks import Array, quiet
 from relpos._opinion.attempt import HIDDEN, Attempt
-from relpos._opinion.differences import DIFFERENCES, Difference
+from relpos._opinion.difference import Difference
+from relpos._opinion.differences import DIFFERENCES
 from relpos._opinion.evaluate import Evaluated, evaluate, without_constants
 from relpos._opinion.rounding import CANNOT_TELL, DTYPES, Rounding, reach, stored
 
@@ -185,13 +186,13 @@ def _plain(start: Attempt, coarse: Rounding) -> Iterator[Tried]:
     """Try the formula itself, and with the arguments rounded to 16 bits."""
     attempts = [start]
     if coarse.is_half:
-        kept = {
+        rounded = {
             name: stored(x, coarse.unit)
             for name, x in start.keywords.items()
             if isinstance(x, np.ndarray) and x.dtype.kind == "f"
         }
-        if any(not np.array_equal(x, start.get(n)) for n, x in kept.items()):
-            attempts.append(start.with_keywords(**kept))
+        if any(not np.array_equal(x, start.get(n)) for n, x in rounded.items()):
+            attempts.append(start.with_keywords(**rounded))
     for attempt in attempts:
         tried = _try((), attempt)
         if tried is not None:

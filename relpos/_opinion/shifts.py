@@ -40,9 +40,9 @@ def skewed(
     padding = np.zeros((*x.shape[:-1], 1))
     flat = np.concatenate([x, padding] if behind else [padding, x], axis=-1)
     flat = flat.reshape(*x.shape[:-2], columns + 1, queries)
-    kept = flat[..., :-1, :] if last else flat[..., 1:, :]
-    kept = kept.reshape(*x.shape[:-2], queries, columns)
-    return kept[..., -keys:] if end else kept[..., :keys]
+    rows = flat[..., :-1, :] if last else flat[..., 1:, :]
+    rows = rows.reshape(*x.shape[:-2], queries, columns)
+    return rows[..., -keys:] if end else rows[..., :keys]
 
 
 SHIFT = "the shift (skew)"
@@ -201,7 +201,7 @@ padded_by_row = partial(of_squares, skew=_by_row, words=_words_by_row)
 
 def ordered(attempt: Attempt, order: Array, *names: str) -> Attempt:
     """Take keys, values or both in another order; positions and masks stay."""
-    operands = attempt.given(names)
+    operands = attempt.arguments(names)
     moved = {name: np.take(x, order, axis=-2) for name, x in operands.items()}
     return attempt.with_keywords(**moved)
 
@@ -244,7 +244,7 @@ def one_reordered(attempt: Attempt) -> Iterator[Attempt | None]:
         return
     orders = {"reversed": keys[::-1]}
     orders |= {f"rolled by {step}": np.roll(keys, step) for step in some(len(keys))}
-    names = attempt.given(("key", "value"))
+    names = attempt.arguments(("key", "value"))
     for name, (words, order) in product(names, orders.items()):
         detail = f"keys in another order than the values: the {name}s alone {words}"
         yield replace(ordered(attempt, order, name), detail=detail)

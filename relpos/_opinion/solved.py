@@ -119,7 +119,7 @@ def weights_factor(attempt: Attempt) -> Iterator[Attempt]:
 def scores_factor(attempt: Attempt) -> Iterator[Attempt]:
     late = ("rel_bias", "attn_mask", "log_decay", "position_query", "softcap")
     words = "all scores, after what is added to them,"
-    if attempt.given(late):  # else that is another scale
+    if attempt.arguments(late):  # else that is another scale
         yield from other_factor(attempt, "logit_factor", words)
 
 
@@ -132,7 +132,7 @@ TOGETHER: dict[tuple[str, ...], str] = {
 
 def term_factors(attempt: Attempt) -> Iterator[Attempt]:
     """Multiply some of several terms by a number, or leave them out."""
-    names = attempt.given(TERMS)
+    names = attempt.arguments(TERMS)
     if not names:
         return
     groups: dict[tuple[str, ...], str] = {("content",): TERMS["content"]}

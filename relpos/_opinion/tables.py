@@ -17,7 +17,7 @@ TABLES = ("rel_key", "rel_query", "rel_value", "rel_bias")
 
 def tables_of(attempt: Attempt) -> list[str]:
     """List the tables that are placed by relative position."""
-    return [] if "labels" in attempt.keywords else [*attempt.given(TABLES)]
+    return [] if "labels" in attempt.keywords else [*attempt.arguments(TABLES)]
 
 
 def axis_of(name: str) -> int:
@@ -34,8 +34,8 @@ def first_of(attempt: Attempt, name: str) -> int:
     """Return the relative position of row 0."""
     first, rows = attempt.get("min_relative_position"), rows_of(attempt, name)
     others = [rows_of(attempt, other) for other in tables_of(attempt)]
-    own = name == "rel_bias" and any(count != rows for count in others)
-    return -(rows // 2) if first is None or own else int(first)
+    is_other_bias = name == "rel_bias" and any(count != rows for count in others)
+    return -(rows // 2) if first is None or is_other_bias else int(first)
 
 
 def spans_of(attempt: Attempt) -> set[tuple[int, int]]:
@@ -327,8 +327,11 @@ def other_rows(attempt: Attempt, r: Array, first: int, count: int) -> Rows:
         "of query minus key, which counts from the end if it is negative": -r % count,
     }
     for words, rows in rules.items():
-        for start, own in (("the first row", 0), ("the middle row", count // 2)):
-            yield f"the row {words}, from {start}, not of key minus query", rows + own
+        for start, first_row in (("the first row", 0), ("the middle row", count // 2)):
+            yield (
+                f"the row {words}, from {start}, not of key minus query",
+                rows + first_row,
+            )
 
 
 def one_table(attempt: Attempt) -> Iterator[Attempt | None]:
@@ -361,7 +364,7 @@ def moved_rows(attempt: Attempt) -> Iterator[Attempt]:
 def other_columns(attempt: Attempt, shape: tuple[int, int]) -> Attempt | None:
     """Read columns as if of this shape, and transposed: sines and cosines, or pairs."""
     changed = {}
-    for name, table in attempt.given(("rel_key", "rel_query")).items():
+    for name, table in attempt.arguments(("rel_key", "rel_query")).items():
         columns = table.shape[-1]
         if columns % 2 or columns < 4:
             return None
@@ -397,23 +400,23 @@ def used_for(attempt: Attempt, source: str, target: str) -> Iterator[Attempt]:
 
 def multiplied(attempt: Attempt, factor: float) -> Attempt | None:
     """Multiply the tables of scores, and the numbers of a mask, by a factor."""
-    terms = attempt.given(("rel_key", "rel_query", "rel_bias", "attn_mask"))
+    terms = attempt.arguments(("rel_key", "rel_query", "rel_bias", "attn_mask"))
     multiples = {name: factor * x for name, x in terms.items() if x.dtype != bool}
     return attempt.with_keywords(**multiples) if multiples else None
 
 
 def u_v_reshaped(attempt: Attempt) -> Iterator[Attempt]:
-    given = attempt.given(("pos_bias_u", "pos_bias_v"))
-    if given and all(x.ndim == 2 for x in given.values()):
-        read = {name: x.reshape(x.shape[::-1]).T for name, x in given.items()}
+    biases = attempt.arguments(("pos_bias_u", "pos_bias_v"))
+    if biases and all(x.ndim == 2 for x in biases.values()):
+        read = {name: x.reshape(x.shape[::-1]).T for name, x in biases.items()}
         yield attempt.told("u and v reshaped from (D, H), not transposed", **read)
-        read = {name: x.T.reshape(x.shape) for name, x in given.items()}
+        read = {name: x.T.reshape(x.shape) for name, x in biases.items()}
         yield attempt.told("u and v reshaped to (D, H), not transposed", **read)
 
 
 def heads_of_table(attempt: Attempt) -> Iterator[Attempt]:
     """Give heads the rows of other heads, or rows and heads of a flat table."""
-    for name, table in attempt.given(TABLES).items():
+    for name, table in attempt.arguments(TABLES).items():
         axis = axis_of(name) - 1
         if table.ndim < -axis or table.shape[axis] == 1:
             continue
@@ -422,12 +425,12 @@ def heads_of_table(attempt: Attempt) -> Iterator[Attempt]:
         orders |= {f"of head {h} for all": 0 * heads + h for h in heads[:16]}
         orders |= {f"rolled by {n} heads": np.roll(heads, n) for n in heads[1:16]}
         flat = np.moveaxis(table, axis, axis + 1)
-        found = {x: np.take(table, order, axis=axis) for x, order in orders.items()}
-        found |= {
+        changed = {x: np.take(table, order, axis=axis) for x, order in orders.items()}
+        changed |= {
             "reshaped from rows and heads, not transposed": flat.reshape(table.shape),
             "reshaped to rows and heads, not transposed": (
                 np.moveaxis(table.reshape(flat.shape), axis + 1, axis)
             ),
         }
-        for words, other in found.items():
+        for words, other in changed.items():
             yield attempt.told(f"{name} {words}", **{name: other})

@@ -14,7 +14,14 @@ import numpy as np
 
 from relpos._checks import Array
 from relpos._opinion import fire
-from relpos._opinion.attempt import Attempt, Change, Changes, common, distances, made
+from relpos._opinion.attempt import (
+    Attempt,
+    Change,
+    Changes,
+    attempts_with,
+    common,
+    distances,
+)
 from relpos._opinion.biases import Slopes, by_slopes
 from relpos._opinion.operands import has_numbers
 from relpos._opinion.tables import (
@@ -61,13 +68,13 @@ def _by_rule(rule: Callable[[Array], Array]) -> Changes:
     return changed
 
 
-def _signed(found: Slopes) -> Iterator[Array]:
-    yield found.slopes * found.r
+def _signed(alibi: Slopes) -> Iterator[Array]:
+    yield alibi.slopes * alibi.r
 
 
 def _nothing(attempt: Attempt) -> Attempt | None:
     """Give what is hidden no position term."""
-    names = [*attempt.given(PLACED)]
+    names = [*attempt.arguments(PLACED)]
     if has_numbers(attempt, "attn_mask"):
         names.append("attn_mask")
     seen = common(attempt.sets.values()).astype(np.float64)
@@ -96,8 +103,8 @@ def with_later(change: Change | Changes, words: str = "") -> Changes:
         if not hides_later(attempt):
             return
         for terms, other in TERMS_OF_LATER.items():
-            for later in made(other, attempt):
-                for changed in made(change, replace(later, detail="")):
+            for later in attempts_with(other, attempt):
+                for changed in attempts_with(change, replace(later, detail="")):
                     detail = f"{changed.detail or words}, with {terms} for later keys"
                     yield replace(changed, detail=detail)
 

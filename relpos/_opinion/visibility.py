@@ -28,7 +28,7 @@ def hides(attempt: Attempt) -> bool:
     """Return True if an argument may hide something."""
     mask = attempt.get("attn_mask")
     masks = mask is not None and (mask.dtype == bool or np.isneginf(mask).any())
-    others = attempt.given(("window", "key_lengths", "key_ranges"))
+    others = attempt.arguments(("window", "key_lengths", "key_ranges"))
     return bool(masks or others or attempt.get("is_causal"))
 
 
@@ -276,14 +276,14 @@ def tables_at(attempt: Attempt, end: bool) -> Attempt | None:
 
 def other_offset(attempt: Attempt) -> Iterator[Attempt | None]:
     placed = tables_of(attempt) or attempt.get("is_causal") or attempt.get("window")
-    own = attempt.offset
-    if not placed or own.size != 1 or "log_decay" in attempt.keywords:
+    right = attempt.offset
+    if not placed or right.size != 1 or "log_decay" in attempt.keywords:
         return
     lq, lk = attempt.lengths
     for offset in range(-min(lk, EACH), min(lk, EACH) + lq + 1):
-        if offset == own:
+        if offset == right:
             continue
-        detail = f"a query_offset of {offset}, not {own.item()}"
+        detail = f"a query_offset of {offset}, not {right.item()}"
         yield attempt.told(detail, query_offset=offset)
 
 
@@ -614,9 +614,9 @@ def other_sides(attempt: Attempt, x: Array) -> Worded:
 
 def other_ends(attempt: Attempt, x: Array) -> Worded:
     """Show a side alone, or count sides from key 0 or from the last key."""
-    own, (left, right) = distances(attempt), attempt.get("window")
+    relative, (left, right) = distances(attempt), attempt.get("window")
     lq, lk = attempt.lengths
-    for side, seen in (("future", own > 0), ("past", own < 0)):
+    for side, seen in (("future", relative > 0), ("past", relative < 0)):
         yield f"{{}} with its {side} side alone, without the query's own key", x & seen
     for offset, where in (
         (0, "from key 0, by its row, not by its offset"),
@@ -625,8 +625,8 @@ def other_ends(attempt: Attempt, x: Array) -> Worded:
         r = distances(attempt, np.asarray(offset))
         for side, past, future in (
             ("", r, r),
-            (" in the past", r, own),
-            (" in the future", own, r),
+            (" in the past", r, relative),
+            (" in the future", relative, r),
         ):
             seen = allowed(past, window=(left, None))
             seen = seen & allowed(future, window=(None, right))
@@ -682,7 +682,7 @@ def window_of_diagonals(attempt: Attempt) -> Iterator[Attempt]:
     window = attempt.get("window")
     if window is None:
         return
-    kept = [x for n, x in attempt.sets.items() if n not in ("is_causal", "window")]
+    others = [x for n, x in attempt.sets.items() if n not in ("is_causal", "window")]
     near = set()
     for side, sign, step in product(window, (1, -1), (-1, 0, 1)):
         near.add(sign * (side or 0) + step)
@@ -695,7 +695,7 @@ def window_of_diagonals(attempt: Attempt) -> Iterator[Attempt]:
             "visible, not those of the window"
         )
         if not seen.all():
-            yield from showing(attempt, [*kept, seen], detail)
+            yield from showing(attempt, [*others, seen], detail)
 
 
 # ---- combinations --------------------------------------------------------------------

@@ -61,8 +61,8 @@ def _read(
             "weights: got names and arrays in one mapping; expected all values to be "
             "arrays, or all of them names in mine"
         )
-    theirs, own = (thing.state_dict() for thing in sides.values())
-    names = _pairs(theirs, own, weights)
+    theirs, my_state = (thing.state_dict() for thing in sides.values())
+    names = _pairs(theirs, my_state, weights)
     return names, {"mine": {new: theirs[old] for old, new in names.items()}}
 
 
@@ -78,30 +78,31 @@ def _fill(thing: Any, weights: Mapping[str, Any], **options: bool) -> None:
 
 
 def _pairs(
-    theirs: Mapping[str, Any], own: Mapping[str, Any], weights: Mapping[str, str]
+    theirs: Mapping[str, Any], mine: Mapping[str, Any], weights: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the pairs of `weights`, and of names that both sides have besides."""
-    for side, asked, state in (
+    for side, names, state in (
         ("the reference", weights, theirs),
-        ("mine", weights.values(), own),
+        ("mine", weights.values(), mine),
     ):
-        unknown = [name for name in asked if name not in state]
+        unknown = [name for name in names if name not in state]
         if unknown:
             raise ValueError(
                 f"weights: got {_listed(unknown)}, which {side} does not have; "
                 f"expected names in its state_dict: {_listed(state)}"
             )
-    given = list(weights.values())
-    twice = {name for name in given if given.count(name) > 1}
+    my_names = list(weights.values())
+    twice = {name for name in my_names if my_names.count(name) > 1}
     if twice:
         raise ValueError(
             f"weights: got {_listed(sorted(twice))} of mine for several names of the "
             "reference; expected each name once"
         )
-    alone = {name for name in theirs if name not in weights and name not in given}
-    pairs = {**weights, **{name: name for name in own if name in alone}}
+    alone = {name for name in theirs if name not in weights and name not in my_names}
+    pairs = dict(weights)
+    pairs |= {name: name for name in mine if name in alone}
     for old, new in pairs.items():
-        shapes = tuple(theirs[old].shape), tuple(own[new].shape)
+        shapes = tuple(theirs[old].shape), tuple(mine[new].shape)
         if shapes[0] != shapes[1]:
             raise ValueError(
                 f"weights: got {old!r} of shape {shapes[0]} for {new!r} of shape "
@@ -117,11 +118,11 @@ def _listed(names: Iterable[str]) -> str:
 def renamed(gradients: Gradients, names: Mapping[str, str]) -> Gradients:
     """Give the gradients of mine the names of the reference."""
     old_names = {new: old for old, new in names.items()}
-    found = {}
+    by_name = {}
     for name, gradient in gradients.items():
         clash = f"{name} of mine" if name in names else name
-        found[old_names.get(name, clash)] = gradient
-    return found
+        by_name[old_names.get(name, clash)] = gradient
+    return by_name
 
 
 def unpaired(
@@ -132,17 +133,19 @@ def unpaired(
     Both are empty if one side has all parameters of the other.
     """
     theirs = {n: x.shape for n, x in reference.items() if n not in mine}
-    own = {n: x.shape for n, x in mine.items() if n not in reference}
-    lone = {n for n in (*theirs, *own) if not n.isdigit()}
-    theirs, own = ({n: x[n] for n in x if n in lone} for x in (theirs, own))
-    if not theirs or not own:
+    only_mine = {n: x.shape for n, x in mine.items() if n not in reference}
+    lone = {n for n in (*theirs, *only_mine) if not n.isdigit()}
+    # Inputs, which have numbers for names, are no parameters.
+    theirs = {name: theirs[name] for name in theirs if name in lone}
+    only_mine = {name: only_mine[name] for name in only_mine if name in lone}
+    if not theirs or not only_mine:
         return set(), None
     pairs = {old: new for old, new in names.items() if old != new}
     for old, shape in theirs.items():
-        new = next((name for name in own if own[name] == shape), None)
+        new = next((name for name in only_mine if only_mine[name] == shape), None)
         if new is not None:
             pairs[old] = new.removesuffix(" of mine")
-            del own[new]
+            del only_mine[new]
     lines = [
         "the parameters of mine have other names, so that numbers and gradients of "
         "these are not compared. Pass the names in the reference and in mine, which "
@@ -152,7 +155,7 @@ def unpaired(
     lines += [f"    {old!r}: {new!r}," for old, new in pairs.items()]
     lines.append("}")
     unmatched = [name for name in theirs if name not in pairs]
-    unmatched += own
+    unmatched += only_mine
     if unmatched:
         lines.append(f"without a partner of the same shape: {', '.join(unmatched)}")
     return lone, "\n".join(lines)
@@ -163,16 +166,18 @@ def other_numbers(reference: Any, mine: Any, limit: float) -> str | None:
     sides = [thing for thing in (reference, mine) if hasattr(thing, "named_parameters")]
     if len(sides) < 2:
         return None
-    theirs, own = (dict(_numbers_of(thing)) for thing in sides)
-    both = [n for n in theirs if n in own and theirs[n].shape == own[n].shape]
-    different = [n for n in both if _differ(theirs[n], own[n], limit)]
+    theirs, my_numbers = (dict(_numbers_of(thing)) for thing in sides)
+    both = [
+        n for n in theirs if n in my_numbers and theirs[n].shape == my_numbers[n].shape
+    ]
+    different = [n for n in both if _differ(theirs[n], my_numbers[n], limit)]
     if not different:
         return None
-    whole = theirs.keys() == own.keys()
-    wanted = "weights=reference.state_dict()" if whole else "weights="
+    all_paired = theirs.keys() == my_numbers.keys()
+    expected = "weights=reference.state_dict()" if all_paired else "weights="
     return (
         f"{_listed(different)}: parameters of equal names and other numbers, by which "
-        f"the results differ. Pass {wanted} to compare both with the same numbers"
+        f"the results differ. Pass {expected} to compare both with the same numbers"
     )
 
 
@@ -184,7 +189,7 @@ def _numbers_of(thing: Any) -> Iterator[tuple[str, Array]]:
             yield name, as_numpy(name, numbers)
 
 
-def _differ(theirs: Array, own: Array, limit: float) -> bool:
+def _differ(theirs: Array, mine: Array, limit: float) -> bool:
     """Return True if numbers differ by more than their rounding."""
-    gap = np.abs(theirs.astype(np.float64) - own.astype(np.float64))
-    return bool((gap > limit * max(largest(theirs), largest(own))).any())
+    gap = np.abs(theirs.astype(np.float64) - mine.astype(np.float64))
+    return bool((gap > limit * max(largest(theirs), largest(mine))).any())

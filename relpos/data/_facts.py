@@ -25,26 +25,29 @@ Row = TypeVar("Row", bound=tuple[Any, ...])
 _FOLDER = files("relpos.data")
 
 
+def _text(value: object) -> str:
+    """Return a value as a text; the parts of a tuple are joined by commas."""
+    return ", ".join(value) if isinstance(value, tuple) else str(value)
+
+
+def _cut(text: str, width: int) -> str:
+    """Return a text, or its beginning where it is longer."""
+    return text if len(text) <= width else f"{text[: width - 2]}.."
+
+
 class Table(list[Row]):
     """A list of named tuples whose repr is a table, long texts cut."""
 
     def _parts(self) -> tuple[list[str], list[list[str]]]:
         header: list[str] = [*getattr(self[0], "_fields", ())] if self else []
-        texts = (
-            [", ".join(x) if isinstance(x, tuple) else str(x) for x in row]
-            for row in self
-        )
-        return header, [*texts]
+        return header, [[_text(x) for x in row] for row in self]
 
     def __repr__(self) -> str:
         if not self:
             return "[]"
         header, rows = self._parts()
         width = 82 // len(header) - 2  # two spaces between columns
-        short = [
-            [x if len(x) <= width else f"{x[: width - 2]}.." for x in row]
-            for row in rows
-        ]
+        short = [[_cut(text, width) for text in row] for row in rows]
         return "\n".join(table_lines(header, short, left=range(len(header))))
 
     def _repr_html_(self) -> str:
@@ -318,11 +321,12 @@ def reported() -> list[Reported]:
     >>> [(r.positions, r.value) for r in data.reported() if "BLEU" in r.measure]
     [('sinusoids', 25.8), ('learned table', 25.7)]
     """
-    return Table(
-        Reported(row["paper"], row["where"], row["measure"], positions, float(value))
-        for row in _read("reported.toml")["reported"]
-        for positions, value in row["values"].items()
-    )
+    rows: Table[Reported] = Table()
+    for row in _read("reported.toml")["reported"]:
+        what = row["paper"], row["where"], row["measure"]
+        for positions, value in row["values"].items():
+            rows.append(Reported(*what, positions, float(value)))
+    return rows
 
 
 class Bleu(NamedTuple):
@@ -374,18 +378,23 @@ _TABLE_3 = {
     (True, False): 25.3,
     (False, False): 12.5,
 }
-_ROWS = [
-    *(
-        Bleu(1, model, pair, k, k is not None, k is not None, bleu)
-        for (model, k), scores in _TABLE_1.items()
-        for pair, bleu in zip(("EN-DE", "EN-FR"), scores, strict=True)
-    ),
-    *(Bleu(2, "base", "EN-DE", k, True, True, bleu) for k, bleu in _TABLE_2.items()),
-    *(
-        Bleu(3, "base", "EN-DE", 16, keys, values, bleu)
-        for (values, keys), bleu in _TABLE_3.items()
-    ),
-]
+
+
+def _bleu_rows() -> list[Bleu]:
+    """List the scores of the three tables, in their order."""
+    rows = []
+    for (model, k), scores in _TABLE_1.items():
+        clipped = k is not None  # without a distance there are no tables
+        for pair, bleu in zip(("EN-DE", "EN-FR"), scores, strict=True):
+            rows.append(Bleu(1, model, pair, k, clipped, clipped, bleu))
+    for distance, bleu in _TABLE_2.items():
+        rows.append(Bleu(2, "base", "EN-DE", distance, True, True, bleu))
+    for (values, keys), bleu in _TABLE_3.items():
+        rows.append(Bleu(3, "base", "EN-DE", 16, keys, values, bleu))
+    return rows
+
+
+_ROWS = _bleu_rows()
 
 
 def shaw_tables(table: int | None = None) -> list[Bleu]:

@@ -63,15 +63,15 @@ def draw_lines(
     return ax
 
 
-def draw_runs(found: Mapping[str, tuple[Array, Array]], look: Look) -> Axes:
+def draw_runs(runs_of: Mapping[str, tuple[Array, Array]], look: Look) -> Axes:
     """Draw lines (x, runs): the mean of the runs (runs, n), and a band of several.
 
     At each x they are those of the runs that are finite there.
     """
-    seen = {n: (x, np.ma.masked_invalid(runs)) for n, (x, runs) in found.items()}
+    seen = {n: (x, np.ma.masked_invalid(runs)) for n, (x, runs) in runs_of.items()}
     means = {n: (x, runs.mean(axis=0).filled(np.nan)) for n, (x, runs) in seen.items()}
     ax = draw_lines(means, look)
-    for (x, runs), line in zip(seen.values(), ax.lines[-len(found) :], strict=True):
+    for (x, runs), line in zip(seen.values(), ax.lines[-len(runs_of) :], strict=True):
         if len(runs) > 1:
             ends = (end(axis=0).filled(np.nan) for end in (runs.min, runs.max))
             ax.fill_between(x, *ends, color=line.get_color(), alpha=0.2)
@@ -171,9 +171,9 @@ def _score(name: str, encoding: Encoding, distances: Array) -> Array:
         frequencies = panel.as_shaped(name, encoding, 1, panel.FREQUENCIES)
         return np.asarray(np.cos(np.outer(distances, frequencies)).mean(axis=1))
     shape = len(distances), _WIDTH
-    wanted = f"an encoding, {shape}"
-    rows = panel.as_shaped(f"{name}'s result", encoding(*shape), 2, wanted)
-    check_shape(f"{name}'s result", rows, rows.shape == shape, wanted)
+    expected = f"an encoding, {shape}"
+    rows = panel.as_shaped(f"{name}'s result", encoding(*shape), 2, expected)
+    check_shape(f"{name}'s result", rows, rows.shape == shape, expected)
     products = rows[::-1] @ rows[-1]
     if not products[0]:
         raise ValueError(f"{name}'s result: got a last row of 0; expected any other")
@@ -235,8 +235,8 @@ def bias_by_distance(
     else:
         if buckets is not None:
             rows = as_integers("buckets", buckets)
-            wanted = f"(N,), each below {array.shape[1]}"
-            check_shape("buckets", rows, _within(rows, array.shape[1]), wanted)
+            expected = f"(N,), each below {array.shape[1]}"
+            check_shape("buckets", rows, _within(rows, array.shape[1]), expected)
             array = array[:, rows]
         count = array.shape[1]
         low = -(count // 2)
@@ -279,12 +279,12 @@ def _of_queries(
     _, rows, columns = array.shape
     usual = sorted({0, rows // 2, rows - 1})
     chosen = usual if queries is None else _chosen("queries", queries, rows)
-    found: dict[str, tuple[Any, Array]] = {}
+    lines: dict[str, tuple[Any, Array]] = {}
     for h in heads:
         for i in chosen:
             name = f"query {i}" if len(heads) == 1 else f"head {h}, query {i}"
-            found[name] = (np.arange(columns) - i, array[h, i])
-    return found
+            lines[name] = (np.arange(columns) - i, array[h, i])
+    return lines
 
 
 @panel.picture(Panel, panel.OF_LINES)
@@ -315,12 +315,12 @@ def buckets(
     farthest = as_int("reach", reach, 1, _FARTHEST)
     look = panel.look_of(**options)
     places = np.arange(-farthest, farthest + 1)
-    found = as_integers("bucket's result", bucket(places))
-    wanted = places.shape
-    check_shape("bucket's result", found, found.shape == wanted, wanted)
+    buckets = as_integers("bucket's result", bucket(places))
+    expected = places.shape
+    check_shape("bucket's result", buckets, buckets.shape == expected, expected)
     if look.title is None:
-        look = look._replace(title=f"{len(np.unique(found))} buckets")
-    ax = draw_lines({"": (places, found)}, look, "steps-mid")
+        look = look._replace(title=f"{len(np.unique(buckets))} buckets")
+    ax = draw_lines({"": (places, buckets)}, look, "steps-mid")
     ax.set(xlabel="relative position j - i", ylabel="bucket")
     return ax
 
@@ -495,7 +495,7 @@ def costs_over_length(
         "max_relative_position": max_relative_position,
         "num_threads": num_threads,
     }
-    found: dict[tuple[str, str], tuple[Array, Array]] = {}
+    costs_of: dict[tuple[str, str], tuple[Array, Array]] = {}
     for name in names:
         plans = [
             plan_of(batch, heads, n, n, head_dim, scheme=name, **settings)
@@ -505,13 +505,13 @@ def costs_over_length(
         for form in forms:
             if form in costs[0]:
                 sizes = [each[form] or np.nan for each in costs]
-                found[name, form] = places, np.array(sizes, float)
-    if not found:
+                costs_of[name, form] = places, np.array(sizes, float)
+    if not costs_of:
         raise ValueError(f"formulations: got {forms}; expected some that {names} have")
-    ax = draw_lines({", ".join(key): line for key, line in found.items()}, look)
+    ax = draw_lines({", ".join(key): line for key, line in costs_of.items()}, look)
     inks = dict(zip(names, panel.colours_of(len(names), look), strict=True))
     widths = {n: 1.5 + min(left, 4) for left, n in enumerate(reversed(names))}
-    for (name, form), line in zip(found, ax.lines[-len(found) :], strict=True):
+    for (name, form), line in zip(costs_of, ax.lines[-len(costs_of) :], strict=True):
         line.set(color=inks[name], linestyle=_STYLES[form], marker=".")
         line.set_linewidth(widths[name])  # costs are often equal: none hides another
     if ax.get_legend() is not None:
@@ -587,13 +587,11 @@ def loss_curves(
     if logarithmic:
         curves = {n: np.where(x > 0, x, np.nan) for n, x in curves.items()}
     runs = {name: np.atleast_2d(values) for name, values in curves.items()}
-    smoothed = {
-        name: np.array([_smoothed(run, steps) for run in each])
-        for name, each in runs.items()
-    }
-    ax = draw_runs(
-        {n: (1 + np.arange(x.shape[1]), x) for n, x in smoothed.items()}, look
-    )
+    lines = {}
+    for name, each in runs.items():
+        smoothed = np.array([_smoothed(run, steps) for run in each])
+        lines[name] = 1 + np.arange(smoothed.shape[1]), smoothed
+    ax = draw_runs(lines, look)
     for line, each in zip(ax.lines[-len(runs) :], runs.values(), strict=True):
         if len(each) == 1 and steps > 1:
             seen = np.where(np.isfinite(each[0]), each[0], np.nan)
@@ -646,11 +644,11 @@ def length_generalisation(
     [1.0, 0.625]
     """
     given = panel.as_mapping("results", results, "of names to lengths and results")
-    found = {name: _runs(f"results[{name!r}]", pair) for name, pair in given.items()}
+    runs_of = {name: _runs(f"results[{name!r}]", pair) for name, pair in given.items()}
     look = panel.look_of(**options)
     length = None if trained_at is None else as_int("trained_at", trained_at, 1, 2**60)
-    ax = draw_runs(found, look)
-    for line in ax.lines[-len(found) :]:
+    ax = draw_runs(runs_of, look)
+    for line in ax.lines[-len(runs_of) :]:
         line.set_marker("o")
     if length is not None:
         ax.axvline(length, color="black", linestyle="--", label="trained")

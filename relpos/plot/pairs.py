@@ -115,8 +115,8 @@ def score_map(
     >>> [text.get_text() for text in ax.texts]
     ['1.0', '-2.0', '0.5']
     """
-    wanted = "two axes, (Lq, Lk): one head, such as scores[0]"
-    array = panel.as_shaped("scores", scores, 2, wanted)
+    expected = "two axes, (Lq, Lk): one head, such as scores[0]"
+    array = panel.as_shaped("scores", scores, 2, expected)
     if mask is not None:
         array = np.where(_as_mask(mask, array.shape), array, np.nan)
     look = panel.look_of(**options)
@@ -177,8 +177,8 @@ def attention_map(
     (-2.0, 2.0)
     """
     if head is None:
-        wanted = "two axes, (Lq, Lk): one head, such as weights[0]"
-        array = panel.as_shaped("weights", weights, 2, wanted)
+        expected = "two axes, (Lq, Lk): one head, such as weights[0]"
+        array = panel.as_shaped("weights", weights, 2, expected)
     else:
         heads = panel.as_shaped("weights", weights, 3, _HEADS)
         array = heads[as_int("head", head, 0, len(heads) - 1)]
@@ -381,21 +381,26 @@ def _clipped(numbers: Array) -> Array:
     If all numbers are the same, the one that is nearest to 0 is not. Where queries are
     not 1 apart, only keys tell. Other matrices have no clipped positions.
     """
-    found = np.zeros(numbers.shape, bool)
+    clipped = np.zeros(numbers.shape, bool)
     low, high = numbers.min(), numbers.max()
     steps, falls = np.diff(numbers, axis=1), -np.diff(numbers, axis=0)
     if not np.isin(steps, (0, 1)).all() or low == high == 0:
-        return found
+        return clipped
     known = [*np.argwhere(steps == 1)[:1], *np.argwhere(falls == 1)[:1]]
-    i, j = known[0] if known else (0, -1) if high < 0 else (-1, 0)
+    if known:
+        i, j = known[0]
+    elif high < 0:  # the nearest to 0 is at the top right
+        i, j = 0, -1
+    else:
+        i, j = -1, 0
     rows, columns = (np.arange(size) for size in numbers.shape)
     whole = numbers[i, j] + (columns - columns[j]) - (rows - rows[i])[:, None]
     if np.array_equal(np.clip(whole, low, high), numbers):
         return np.asarray(whole != numbers)
     stays = (steps == 0) & steps.any()
-    found[:, 1:] |= stays & (numbers[:, 1:] == high)
-    found[:, :-1] |= stays & (numbers[:, :-1] == low)
-    return found
+    clipped[:, 1:] |= stays & (numbers[:, 1:] == high)
+    clipped[:, :-1] |= stays & (numbers[:, :-1] == low)
+    return clipped
 
 
 @panel.picture(GridOptions)
@@ -433,8 +438,8 @@ def skew_steps(
         count, usual = as_int("scores", scores, 1, _MOST), panel.WEIGHTS
         array: Array = np.tile(np.arange(1.0 - count, 1.0), (count, 1))
     else:
-        wanted, usual = "a number of queries or two axes, (L, L)", panel.SIGNED
-        array = panel.as_shaped("scores", scores, 2, wanted)
+        expected, usual = "a number of queries or two axes, (L, L)", panel.SIGNED
+        array = panel.as_shaped("scores", scores, 2, expected)
         is_square = array.shape[0] == array.shape[1]
         check_shape("scores", array, is_square, "(L, L)")
     limits = panel.between(look.limits, panel.reach(array), 0.0)
@@ -463,14 +468,14 @@ def _steps(array: Array) -> list[tuple[str, Array, Array]]:
     count = len(array)
     texts = [[f"q{i}\n{t - count + 1}" for t in range(count)] for i in range(count)]
     named = np.array(texts, object)
-    found = [("1. column = distance", array, named)]
+    steps = [("1. column = distance", array, named)]
     # A column of zeros is no scores: nan is grey, as a hidden pair is.
     array = np.pad(array, ((0, 0), (1, 0)), constant_values=np.nan)
     named = np.pad(named, ((0, 0), (1, 0)), constant_values="0")
-    found.append(("2. a column of zeros in front", array, named))
+    steps.append(("2. a column of zeros in front", array, named))
     array, named = (x.reshape(count + 1, count) for x in (array, named))
-    found.append((f"3. same memory, {count + 1} rows of {count}", array, named))
-    return [*found, ("4. first row cut off: relpos.skew", array[1:], named[1:])]
+    steps.append((f"3. same memory, {count + 1} rows of {count}", array, named))
+    return [*steps, ("4. first row cut off: relpos.skew", array[1:], named[1:])]
 
 
 # ---- arcs and arrows -----------------------------------------------------------------
@@ -620,8 +625,8 @@ def attention_graph(
     marks = None if labels is None else as_integers("labels", labels)
     for name, given in (("weights", sizes), ("labels", marks)):
         if given is not None:
-            fits, wanted = given.shape == keys.shape, f"{keys.shape}, one per edge"
-            check_shape(name, given, fits, wanted)
+            fits, expected = given.shape == keys.shape, f"{keys.shape}, one per edge"
+            check_shape(name, given, fits, expected)
     nodes = _layout(layout, tokens, count)
     for ends in (queries, keys):
         if ends.max(initial=-1) >= len(nodes):
@@ -706,19 +711,23 @@ class _Arrow(NamedTuple):
 def _arrows(nodes: Array, queries: Array, keys: Array) -> list[_Arrow]:
     """Return arrows that do not overlap; one from a node to itself is a loop."""
     unit = float(np.ptp(nodes, axis=0).max()) / 2 or 1.0
-    center, seen, found = nodes.mean(axis=0), Counter[tuple[int, int]](), []
+    center = nodes.mean(axis=0)
+    seen = Counter[tuple[int, int]]()
+    arrows = []
     for i, j in zip(queries.tolist(), keys.tolist(), strict=True):
         seen[i, j] += 1
-        start, end, bend = nodes[i], nodes[j], _BEND * seen[i, j]
-        if i == j:
+        start, end = nodes[i], nodes[j]
+        bend = _BEND * seen[i, j]  # a second arrow bends more than the first
+        if i == j:  # a loop on the side away from the centre
             away = nodes[i] - center
             away = away / np.hypot(*away) if away.any() else np.array([0.0, 1.0])
             aside = 0.12 * unit * np.array([-away[1], away[0]])
-            start, end, bend = nodes[i] - aside, nodes[i] + aside, _LOOP + 5 * bend
+            start, end = nodes[i] - aside, nodes[i] + aside
+            bend = _LOOP + 5 * bend
         dx, dy = end - start
         middle = (start + end) / 2 + bend / 2 * np.array([dy, -dx])
-        found.append(_Arrow(start, end, bend, middle))
-    return found
+        arrows.append(_Arrow(start, end, bend, middle))
+    return arrows
 
 
 def _draw_bar(

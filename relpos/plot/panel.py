@@ -199,8 +199,8 @@ def picture(
 
 def _completed(docstring: str, names: list[str], shared: Mapping[str, str]) -> str:
     """Return a docstring with the sections that it lacks, and with all parameters."""
-    found = sections(docstring)
-    entries = re.findall(r"^(\S.*(?:\n(?: .*)?)*)$", found["Parameters"], re.M)
+    parts = sections(docstring)
+    entries = re.findall(r"^(\S.*(?:\n(?: .*)?)*)$", parts["Parameters"], re.M)
     own = {name for entry in entries for name in entry.split(" : ")[0].split(", ")}
     for name, text in shared.items():
         first = name.split(", ")[0]
@@ -213,15 +213,15 @@ def _completed(docstring: str, names: list[str], shared: Mapping[str, str]) -> s
         return order_of_names.index(first_name)
 
     entries.sort(key=place)
-    found["Parameters"] = "\n".join(entry.rstrip() for entry in entries)
-    found.setdefault("Returns", _RETURNS)
-    found["Raises"] = "\n".join([*filter(None, [found.get("Raises")]), _RAISES])
+    parts["Parameters"] = "\n".join(entry.rstrip() for entry in entries)
+    parts.setdefault("Returns", _RETURNS)
+    parts["Raises"] = "\n".join([*filter(None, [parts.get("Raises")]), _RAISES])
     order = ("Parameters", "Returns", "Raises", "See Also", "Examples")
-    blocks = [found[""]]
+    blocks = [parts[""]]
     for title in order:
-        if title in found:
+        if title in parts:
             underline = "-" * len(title)
-            blocks.append(f"{title}\n{underline}\n{found[title]}")
+            blocks.append(f"{title}\n{underline}\n{parts[title]}")
     return "\n\n".join(blocks) + "\n"
 
 
@@ -297,18 +297,18 @@ def as_reals(name: str, value: object) -> Array:
         return array.astype(np.float64)
 
 
-def as_shaped(name: str, value: object, ndim: int, wanted: str) -> Array:
+def as_shaped(name: str, value: object, ndim: int, expected: str) -> Array:
     """Return `value` in float64, of `ndim` axes that are not empty."""
     array = as_reals(name, value)
-    check_shape(name, array, array.ndim == ndim, wanted)
+    check_shape(name, array, array.ndim == ndim, expected)
     check_shape(name, array, array.size, "something to draw")
     return array
 
 
-def as_mapping(name: str, given: object, wanted: str) -> Mapping[str, Any]:
+def as_mapping(name: str, given: object, expected: str) -> Mapping[str, Any]:
     if not isinstance(given, Mapping):
         reject_foreign(name, given)
-        raise TypeError(f"{name}: got {kind_of(given)}; expected a mapping {wanted}")
+        raise TypeError(f"{name}: got {kind_of(given)}; expected a mapping {expected}")
     if not given:
         raise ValueError(f"{name}: got an empty mapping; expected something to draw")
     return given
@@ -317,8 +317,8 @@ def as_mapping(name: str, given: object, wanted: str) -> Mapping[str, Any]:
 def as_result(name: str, value: object, kind: type[Any], maker: str) -> Any:
     if not isinstance(value, kind):
         reject_foreign(name, value)
-        wanted = f"what relpos.{maker} returns"
-        raise TypeError(f"{name}: got {kind_of(value)}; expected {wanted}")
+        expected = f"what relpos.{maker} returns"
+        raise TypeError(f"{name}: got {kind_of(value)}; expected {expected}")
     return value
 
 
@@ -348,11 +348,11 @@ def as_pairs(
     array = as_integers(name, pairs)
     is_list = array.ndim == 2 and array.shape[1] == 2
     check_shape(name, array, is_list, "(n, 2), pairs of a query and a key")
-    found = [(int(i), int(j)) for i, j in array]
-    for i, j in found:
+    pairs = [(int(i), int(j)) for i, j in array]
+    for i, j in pairs:
         if not (0 <= i < shape[0] and 0 <= j < shape[1]):
             raise IndexError(f"{name}: got {(i, j)}; expected a pair of {shape}")
-    return found
+    return pairs
 
 
 def name_places(axis: Any, tokens: list[str] | None) -> None:

@@ -206,11 +206,11 @@ def audit(
     """
     rows = _audits(audits)
     look = panel.look_of(**options)._replace(limits=(0.0, 1.0))
-    cells = [[_cell(finding) for finding in row] for row in rows.values()]
-    met = [
-        [np.nan if np.isnan(finding.value) else finding.met for finding in row]
-        for row in rows.values()
-    ]
+    cells, met = [], []
+    for row in rows.values():
+        cells.append([_cell(finding) for finding in row])
+        # What could not be measured is neither met nor not.
+        met.append([np.nan if np.isnan(x.value) else x.met for x in row])
     if look.cmap is None:
         from matplotlib.colors import ListedColormap
 
@@ -282,9 +282,9 @@ def rotary_wheel(
     look = panel.look_of(**options)
     frequencies = rotary_frequencies(dim, base=base)
     if inv_freq is not None:
-        wanted = frequencies.shape
+        expected = frequencies.shape
         frequencies = panel.as_shaped("inv_freq", inv_freq, 1, panel.FREQUENCIES)
-        check_shape("inv_freq", frequencies, frequencies.shape == wanted, wanted)
+        check_shape("inv_freq", frequencies, frequencies.shape == expected, expected)
     ax = panel.axes_of(look)
     circle = np.linspace(0.0, 2 * np.pi, 200)
     for radius, frequency in enumerate(frequencies, 1):
@@ -456,8 +456,8 @@ def _scores(name: str, scheme: Scheme, length: int) -> Array:
     if callable(scheme):
         tokens = np.ones((1, length, _WIDTH))
         rows = panel.as_reals(f"{name}'s result", scheme(tokens))
-        wanted = tokens.shape
-        check_shape(f"{name}'s result", rows, rows.shape == wanted, wanted)
+        expected = tokens.shape
+        check_shape(f"{name}'s result", rows, rows.shape == expected, expected)
         found: Array = (rows @ np.swapaxes(rows, 1, 2))[0] / _WIDTH
         return found
     encoding = panel.as_reals(name, scheme)

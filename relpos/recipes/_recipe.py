@@ -121,7 +121,7 @@ def _shapes_of(keywords: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
 # ---- checks --------------------------------------------------------------------------
 
 
-def as_table(name: str, value: Any, wanted: str) -> Any:
+def as_table(name: str, value: Any, expected: str) -> Any:
     """Return floating `value` with two axes or more; `attention` checks the rest.
 
     An array of another tool stays what it is, so that tools that record transpositions
@@ -129,10 +129,10 @@ def as_table(name: str, value: Any, wanted: str) -> Any:
     """
     if not is_tensor(value):
         reject_foreign(name, value)
-    other = hasattr(value, "ndim") and not isinstance(value, np.ndarray)
-    other = other and not is_tensor(value)
-    table: Any = value if other else as_floating(name, value)
-    at_least_ndim(name, table, 2, wanted)
+    is_known = isinstance(value, np.ndarray) or is_tensor(value)
+    is_of_other_tool = hasattr(value, "ndim") and not is_known
+    table: Any = value if is_of_other_tool else as_floating(name, value)
+    at_least_ndim(name, table, 2, expected)
     return table
 
 
@@ -200,9 +200,10 @@ def check_rows(name: str, rows: int, weight: Array) -> None:
 
 def projected(weight: Array, positions: Array, heads: int) -> Any:
     """Return positions (R, F), projected by a weight (H * D, F), as (H, R, D)."""
-    rows, columns = (singles_or_doubles(x, weight) for x in (positions, weight))
-    rows = multiplied(rows, columns.T)
-    return like(split_heads(rows, heads), weight)
+    # Products of 16 bits would lose digits.
+    waves = singles_or_doubles(positions, weight)
+    columns = singles_or_doubles(weight, weight).T
+    return like(split_heads(multiplied(waves, columns), heads), weight)
 
 
 def projected_backward(grad: Array, positions: Array, weight: Array) -> Any:
@@ -231,9 +232,10 @@ def _xl_backward(
     parameters: Arrays, rows: Array, factor: float, grads: Arrays
 ) -> Arrays:
     u, v, weight = parameters.values()
-    found = (
+    # The parameters have the names of the model, in the order of u, v and the weight.
+    gradients = (
         like(factor * grads["pos_bias_u"].reshape(u.shape), u),
         like(factor * grads["pos_bias_v"].reshape(v.shape), v),
         projected_backward(grads["rel_key"], rows, weight),
     )
-    return dict(zip(parameters, found, strict=True))
+    return dict(zip(parameters, gradients, strict=True))

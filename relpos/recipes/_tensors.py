@@ -52,26 +52,30 @@ def on_tensors(recipe: Callable[P, R]) -> Callable[P, R]:
     Its arrays are the arguments of type ArrayLike, which are all of one kind. A dtype
     of torch asks for a tensor, too.
     """
-    taken = signature(recipe)
-    arrays = [n for n, p in taken.parameters.items() if "ArrayLike" in p.annotation]
-    compute = in_tensor_words(recipe, lambda *_, **given: given)
+    parameters = signature(recipe)
+    arrays = [
+        name
+        for name, parameter in parameters.parameters.items()
+        if "ArrayLike" in parameter.annotation
+    ]
+    compute = in_tensor_words(recipe, _only_keywords)
 
     def run(*args: P.args, **keywords: P.kwargs) -> R:
         try:
-            given: dict[str, Any] = taken.bind(*args, **keywords).arguments
+            arguments: dict[str, Any] = parameters.bind(*args, **keywords).arguments
         except TypeError:
             return recipe(*args, **keywords)  # whose error names it
-        for name, value in given.items():
+        for name, value in arguments.items():
             if name not in arrays and is_tensor(value):
                 raise TypeError(f"{name}: got {NO_TENSOR}")
-        tensors = {name: given[name] for name in arrays if name in given}
+        tensors = {name: arguments[name] for name in arrays if name in arguments}
         check_kinds(tensors)
-        if _is_dtype(given.get("dtype")):
-            given["dtype"] = str(given["dtype"]).removeprefix("torch.")
+        if _is_dtype(arguments.get("dtype")):
+            arguments["dtype"] = str(arguments["dtype"]).removeprefix("torch.")
         devices = [x.device for x in tensors.values() if is_tensor(x)]
         device = devices[0] if devices else "cpu"
-        found: R = _in_tensors(compute(**given), device)  # type: ignore[call-arg]
-        return found
+        result: R = _in_tensors(compute(**arguments), device)  # type: ignore[call-arg]
+        return result
 
     @wraps(recipe)
     def call(*args: P.args, **keywords: P.kwargs) -> R:
@@ -85,6 +89,11 @@ def on_tensors(recipe: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
+def _only_keywords(*_: Any, **keywords: Any) -> dict[str, Any]:
+    """Return the named arguments of a call."""
+    return keywords
+
+
 def _is_dtype(value: object) -> bool:
     kind = type(value)
     return (kind.__module__, kind.__name__) == ("torch", "dtype")
@@ -94,8 +103,8 @@ def _in_tensors(result: Any, device: Any) -> Any:
     """Return a result with tensors for its arrays; a dict stays the one that it is."""
     if isinstance(result, np.ndarray):
         # a copy: torch takes no array that is reversed or read-only
-        own = np.array(result, order="C")
-        return sys.modules["torch"].from_numpy(own).to(device)
+        ordered = np.array(result, order="C")
+        return sys.modules["torch"].from_numpy(ordered).to(device)
     if isinstance(result, tuple):
         return tuple(_in_tensors(x, device) for x in result)
     if isinstance(result, dict):
@@ -170,25 +179,27 @@ def doubles(x: Any) -> Any:
     return xp.asarray(x, dtype=xp.float64)
 
 
-def singles_or_doubles(x: Any, *given: Any) -> Any:
-    """Return numbers in float64 if some of those that were given are, else float32."""
-    xp = namespace(*given)
-    is_double = any(y.dtype.itemsize == 8 for y in given)
+def singles_or_doubles(x: Any, *parameters: Any) -> Any:
+    """Return numbers in float64 if some of the parameters are, else in float32."""
+    xp = namespace(*parameters)
+    is_double = any(parameter.dtype.itemsize == 8 for parameter in parameters)
     return xp.asarray(x, dtype=xp.float64 if is_double else xp.float32)
 
 
-def like(x: Any, given: Any) -> Any:
-    """Return numbers in the dtype of what was given."""
-    return x.to(given.dtype) if is_tensor(given) else _checks.like(x, given)
+def like(x: Any, parameter: Any) -> Any:
+    """Return numbers in the dtype of a parameter."""
+    if is_tensor(parameter):
+        return x.to(parameter.dtype)
+    return _checks.like(x, parameter)
 
 
-def in_common_dtype(x: Any, *given: Any) -> Any:
-    """Return numbers in the dtype to which those of what was given promote."""
+def in_common_dtype(x: Any, *parameters: Any) -> Any:
+    """Return numbers in the dtype to which those of the parameters promote."""
     if not is_tensor(x):
-        return _checks.rounded(x, _checks.common_dtype(*given))
-    promote, (dtype, *others) = namespace(x).promote_types, (y.dtype for y in given)
-    for other in others:
-        dtype = promote(dtype, other)
+        return _checks.rounded(x, _checks.common_dtype(*parameters))
+    dtype = parameters[0].dtype
+    for parameter in parameters[1:]:
+        dtype = namespace(x).promote_types(dtype, parameter.dtype)
     return x.to(dtype)
 
 

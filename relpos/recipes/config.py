@@ -433,10 +433,10 @@ def from_config(
     values = as_config(config)
     kind = values.get("model_type")
     if not isinstance(kind, str) or kind not in _MODELS:
-        wanted = f"one of {', '.join(map(repr, sorted(_MODELS)))}"
+        expected = f"one of {', '.join(map(repr, sorted(_MODELS)))}"
         if isinstance(kind, str) and kind in _CALLED:
-            wanted = f"a call of {_CALLED[kind]}"
-        raise ValueError(f"config: got model_type {kind!r}; expected {wanted}")
+            expected = f"a call of {_CALLED[kind]}"
+        raise ValueError(f"config: got model_type {kind!r}; expected {expected}")
     part = values.get(_PARTS.get(kind, ""))
     if part is not None:
         values = {**as_config(part), "model_type": kind}

@@ -531,16 +531,16 @@ class _Polar(NamedTuple):
         first, second = np.split(rotated.x, 2, axis=-1)
         along = first * self.cosine + second * self.sine
         opened = 1 + np.exp(-native(self.x, grad.dtype))
-        found = {"x": like(along / opened, self.x)}
+        gradients = {"x": like(along / opened, self.x)}
         if self.bias is not None:
             across = self.size * (second * self.cosine - first * self.sine)
             heads = (-3,) if self.bias.ndim > 1 else ()
             axes = {*range(-across.ndim, 0)} - {-1, *heads}
             total = across.sum(axis=tuple(axes), dtype=np.float64)
-            found["bias"] = like(total, self.bias)
+            gradients["bias"] = like(total, self.bias)
         if rotated.inv_freq is not None:
-            found["inv_freq"] = rotated.inv_freq
-        return found
+            gradients["inv_freq"] = rotated.inv_freq
+        return gradients
 
 
 def _as_polar(x: Any, bias: Any) -> _Polar:
@@ -554,9 +554,9 @@ def _as_polar(x: Any, bias: Any) -> _Polar:
         parts = singles_or_doubles(xp.asarray(np.array([1.0, 0.0])), rows)
         return _Polar(rows, None, size, *parts)
     given = as_floating("bias", bias)
-    wanted = (*rows.shape[-1:],), (*rows.shape[-3:-2], rows.shape[-1])
-    shapes = " or ".join(str(shape) for shape in dict.fromkeys(wanted))
-    fits = given.shape in wanted
+    expected = (*rows.shape[-1:],), (*rows.shape[-3:-2], rows.shape[-1])
+    shapes = " or ".join(str(shape) for shape in dict.fromkeys(expected))
+    fits = given.shape in expected
     check_shape("bias", given, fits, f"(D,) or (H, D), for x {shapes}")
     angles = doubles(given)
     if angles.ndim > 1:

@@ -38,11 +38,11 @@ __all__ = ["beit", "botnet", "rope_vit", "sam", "swin", "swin_v2"]
 
 
 def _two_sides(
-    name: str, value: object, low: int = 1, wanted: str = "(rows, columns)"
+    name: str, value: object, low: int = 1, expected: str = "(rows, columns)"
 ) -> list[int]:
     sides = as_ints(name, value, low, POSITION_LIMIT)
     if len(sides) != 2:
-        raise ValueError(f"{name}: got {value}; expected {wanted}")
+        raise ValueError(f"{name}: got {value}; expected {expected}")
     return sides
 
 
@@ -128,15 +128,16 @@ def botnet(
     >>> recipes.botnet(np.zeros((3, 8)), np.zeros((5, 8)), (2, 3))["rel_key"].shape
     (15, 8)
     """
-    sides = _two_sides("grid", grid, wanted="(h, w)")
+    sides = _two_sides("grid", grid, expected="(h, w)")
     height = as_table("rel_height", rel_height, "(2h-1, D)")
     width = as_table("rel_width", rel_width, "(2w-1, D)")
     tables = ("rel_height", height, sides[0]), ("rel_width", width, sides[1])
     for name, table, n in tables:
-        wanted = 2 * n - 1, height.shape[-1]
-        if table.shape != wanted:
+        expected = 2 * n - 1, height.shape[-1]
+        if table.shape != expected:
             raise ValueError(
-                f"{name}: got shape {(*table.shape,)} for {n} cells; expected {wanted}"
+                f"{name}: got shape {(*table.shape,)} for {n} cells; expected "
+                f"{expected}"
             )
     both = (height[:, None] + width[None]).reshape(-1, height.shape[-1])
     return {"rel_key": both, "labels": grid_labels(sides)}
@@ -220,13 +221,11 @@ def beit(
     old = new if table_window is None else _two_sides("table_window", table_window)
     name = "relative_position_bias_table"
     table = as_shaped(name, relative_position_bias_table, "rows", "H")
-    wanted, rows = (
-        math.prod(2 * side - 1 for side in sides) + _CLASS for sides in (old, new)
-    )
-    if len(table) != wanted:
+    expected, rows = _rows_of(old), _rows_of(new)
+    if len(table) != expected:
         raise ValueError(
             f"{name}: {len(table)} rows for {tuple(old)} patches; expected "
-            f"(2h-1)(2w-1) + 3 = {wanted}"
+            f"(2h-1)(2w-1) + 3 = {expected}"
         )
     check_shape(name, table, table.shape[1] > 0, "a column for each head")
     check_memory("window", (rows, table.shape[1]), np.dtype(np.float64))
@@ -238,6 +237,11 @@ def beit(
     biases = namespace(table).concatenate([pairs, table[-_CLASS:]]).T
     keywords = {"rel_bias": biases, "labels": _class_labels(new, rows)}
     return Recipe(keywords, partial(_beit_backward, table, old, new))
+
+
+def _rows_of(sides: list[int]) -> int:
+    """Return the rows of a table: pairs of patches, and those of the class token."""
+    return math.prod(2 * side - 1 for side in sides) + _CLASS
 
 
 def _class_labels(sides: list[int], rows: int) -> Array:
@@ -253,12 +257,14 @@ def _beit_backward(
     table: Array, old: list[int], new: list[int], grads: Arrays
 ) -> Arrays:
     grad = grads["rel_bias"].T
-    pairs = grad[:-_CLASS].reshape(*(2 * side - 1 for side in new), -1)
+    pairs: Array = grad[:-_CLASS].reshape(2 * new[0] - 1, 2 * new[1] - 1, -1)
+    # The forward reads the table as (2w - 1) x (2h - 1), so that the sides of the old
+    # window come in reverse order here.
     for axis, side in enumerate(reversed(old)):
         pairs = _resized(_shares(2 * side - 1, pairs.shape[axis]).T, pairs, axis)
     pairs = pairs.reshape(-1, table.shape[1])
-    found = like(np.concatenate([pairs, grad[-_CLASS:]]), table)
-    return {"relative_position_bias_table": found}
+    grad_table = like(np.concatenate([pairs, grad[-_CLASS:]]), table)
+    return {"relative_position_bias_table": grad_table}
 
 
 @on_tensors
@@ -326,12 +332,13 @@ def _axis_labels(height: int, width: int) -> tuple[Array, Array]:
 
 
 def _sam_backward(axes: dict[str, tuple[Array, Array]], grads: Arrays) -> Arrays:
-    grad, found = grads["rel_key"], {}
+    grad, gradients = grads["rel_key"], {}
     for name, (shares, table) in axes.items():
-        own, grad = np.split(grad, [len(shares)])
-        own = math.sqrt(table.shape[1]) * own
-        found[name] = like(_resized(shares.T, own, 0), table)
-    return found
+        # The rows of h come before those of w.
+        of_axis, grad = np.split(grad, [len(shares)])
+        of_axis = math.sqrt(table.shape[1]) * of_axis
+        gradients[name] = like(_resized(shares.T, of_axis, 0), table)
+    return gradients
 
 
 # ---- a network of offsets ------------------------------------------------------------
@@ -520,8 +527,8 @@ def rope_vit(freqs: ArrayLike, coordinates: ArrayLike) -> Recipe:
     at_least_ndim("coordinates", where, 2, "(..., L, A)")
     omega = as_floating("freqs", freqs)
     fits = omega.ndim == 3 and len(omega) == where.shape[-1]
-    wanted = f"(A, H, D/2), with the A = {where.shape[-1]} of coordinates"
-    check_shape("freqs", omega, fits, wanted)
+    expected = f"(A, H, D/2), with the A = {where.shape[-1]} of coordinates"
+    check_shape("freqs", omega, fits, expected)
     shape = *where.shape[:-2], omega.shape[1], where.shape[-2], omega.shape[2]
     check_memory("coordinates", shape, np.dtype(np.float64))
     xp = namespace(omega)

@@ -92,10 +92,10 @@ def vits(emb_rel_k: ArrayLike, emb_rel_v: ArrayLike) -> Keywords:
     """
     given = {"rel_key": ("emb_rel_k", emb_rel_k), "rel_value": ("emb_rel_v", emb_rel_v)}
     keywords: Keywords = {}
-    wanted = "(1, 2 window + 1, D)"
+    expected = "(1, 2 window + 1, D)"
     for keyword, (name, value) in given.items():
-        table = as_table(name, value, wanted)
-        check_shape(name, table, table.ndim == 3, wanted)
+        table = as_table(name, value, expected)
+        check_shape(name, table, table.ndim == 3, expected)
         keywords[keyword] = table[0] if table.shape[0] == 1 else table
     return keywords | {"beyond": "zero"}
 
@@ -140,11 +140,11 @@ def wav2vec2_bert(
     """
     left = as_length("left_max_position_embeddings", left_max_position_embeddings, 0)
     right = as_length("right_max_position_embeddings", right_max_position_embeddings, 0)
-    wanted = "(left + right + 1, D)"
-    table = as_table("distance_embedding", distance_embedding, wanted)
+    expected = "(left + right + 1, D)"
+    table = as_table("distance_embedding", distance_embedding, expected)
     fits = table.shape[-2] == left + right + 1
-    wanted += f", {left} + {right} + 1 rows"
-    check_shape("distance_embedding", table, fits, wanted)
+    expected += f", {left} + {right} + 1 rows"
+    check_shape("distance_embedding", table, fits, expected)
     return {"rel_key": table, "min_relative_position": -left}
 
 
@@ -287,8 +287,8 @@ def wavlm(
     hidden = as_floating("hidden_states", hidden_states)
     width = const.shape[1] * weight.shape[1]
     fits = hidden.ndim > 1 and hidden.shape[-1] == width and width > 0
-    wanted = f"(..., L, {width}), {const.shape[1]} heads of {weight.shape[1]}"
-    check_shape("hidden_states", hidden, fits, wanted)
+    expected = f"(..., L, {width}), {const.shape[1]} heads of {weight.shape[1]}"
+    check_shape("hidden_states", hidden, fits, expected)
     reach = as_length("max_distance", max_distance)
     check_memory("max_distance", (2 * reach + 1,), np.dtype(np.int64))
     buckets = t5_bucket(

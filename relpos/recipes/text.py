@@ -465,9 +465,9 @@ def deberta(
     array([5, 5, 4, 3, 2, 1, 0])
     """
     tables = {"rel_key": ("pos_key", pos_key), "rel_query": ("pos_query", pos_query)}
-    wanted = "(2 span, D) or (H, 2 span, D)"
+    expected = "(2 span, D) or (H, 2 span, D)"
     keywords: Keywords = {
-        keyword: as_table(name, table, wanted)
+        keyword: as_table(name, table, expected)
         for keyword, (name, table) in tables.items()
         if table is not None
     }
@@ -475,9 +475,9 @@ def deberta(
         return {}
     first = next(iter(keywords))
     rows, dim = keywords[first].shape[-2:]
-    wanted += ", an even number of rows and D at least 1"
+    expected += ", an even number of rows and D at least 1"
     fits = rows and rows % 2 == 0 and dim
-    check_fits(tables[first][0], keywords[first], fits, wanted)
+    check_fits(tables[first][0], keywords[first], fits, expected)
     span = reach = rows // 2
     if max_position is not None:
         longest = as_length("max_position", max_position)
@@ -553,9 +553,9 @@ def xlnet(
     queries = as_length("query_length", query_length, 0)
     keys = as_length("key_length", key_length, 0)
     table = as_table("rel_key", rel_key, "(H, R, D) or (B, H, R, D)")
-    wanted = f"(..., R, D) with R = {keys + queries} (bi) or {keys + 1} (uni)"
+    expected = f"(..., R, D) with R = {keys + queries} (bi) or {keys + 1} (uni)"
     fits = table.shape[-2] in (keys + queries, keys + 1)
-    check_fits("rel_key", table, fits, wanted)
+    check_fits("rel_key", table, fits, expected)
     return {
         "rel_key": table,
         "pos_bias_u": as_table("pos_bias_u", pos_bias_u, "(H, D)"),
@@ -657,13 +657,13 @@ def xlnet_segments(
     other = as_array("different", as_plain("different", different))
     if other.dtype != np.bool_:
         raise TypeError(f"different: got dtype {other.dtype}; expected bool")
-    wanted = (*q.shape[:-1], other.shape[-1] if other.ndim else 1)
+    expected = (*q.shape[:-1], other.shape[-1] if other.ndim else 1)
     try:
-        other = np.broadcast_to(other, wanted)
+        other = np.broadcast_to(other, expected)
     except ValueError:
         raise ValueError(
             f"different: got shape {other.shape}; expected one that broadcasts to "
-            f"{wanted}, the query's axes and Lk"
+            f"{expected}, the query's axes and Lk"
         ) from None
     per_query = _of_segments(q, g, s)
     xp = namespace(per_query)

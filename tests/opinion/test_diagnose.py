@@ -177,7 +177,7 @@ def test_inputs_that_cannot_tell():
     half = rng.standard_normal((3, 8))
     table = np.concatenate([half, [half[0]], half[::-1]])
     out = relpos.shaw_attention(q, k, v, table)
-    found = relpos.diagnose(out, **{**arguments, "rel_key": table})
+    found = relpos.diagnose(out, **(arguments | {"rel_key": table}))
     assert found.kind == "same"
     assert (
         "these inputs would not show: table_reversed, future_is_past" in found.verdict
@@ -243,7 +243,7 @@ def test_heads_elsewhere_and_another_difference():
     assert found.differences == ("heads_last", "table_reversed")
     assert found.verdict.startswith("its heads after the positions; equals ")
     by_heads = np.moveaxis(relpos.shaw_scores(q, k, table), 1, -1)
-    found = relpos.diagnose(by_heads, **{**arguments, "value": None})
+    found = relpos.diagnose(by_heads, **(arguments | {"value": None}))
     assert found.differences == ("heads_last",)
 
 
@@ -465,8 +465,8 @@ def test_the_better_of_two_that_a_coarse_dtype_allows():
     table[0] = table[1] + 0.05 * table[0]
     clipped = np.concatenate([[table[1]], table[1:-1], [table[-2]]])
     table[-1] = table[-2] + 0.05 * table[-1]
-    out = relpos.attention(**{**EVERY, "rel_key": clipped}).astype(np.float16)
-    found = relpos.diagnose(out, **{**EVERY, "rel_key": table})
+    out = relpos.attention(**(EVERY | {"rel_key": clipped})).astype(np.float16)
+    found = relpos.diagnose(out, **(EVERY | {"rel_key": table}))
     assert found.differences == ("clip_one_early",)
 
 
@@ -481,7 +481,7 @@ def test_a_mask_of_large_finite_numbers_does_not_make_errors_small():
     call = {"query": Q, "key": K, "rel_bias": BIAS, "attn_mask": mask}
     right = relpos.scores(**call)
     assert relpos.diagnose(right, **call).kind == "same"
-    reversed_bias = relpos.scores(**{**call, "rel_bias": BIAS[:, ::-1]})
+    reversed_bias = relpos.scores(**(call | {"rel_bias": BIAS[:, ::-1]}))
     assert relpos.diagnose(reversed_bias, **call).differences == ("table_reversed",)
     near = right + 1e-3 * RNG.standard_normal(right.shape)
     assert relpos.diagnose(near, **call).kind == "unknown"

@@ -369,7 +369,7 @@ def test_positions_of_the_keys_may_be_given():
     found = relpos.diagnose(mine, NEW, K, V, **call)
     assert found.kind == "unknown" or "rotary" in found.differences[0]
     with pytest.raises(ValueError, match=r"positions: got shape \(3,\)"):
-        relpos.diagnose(mine, NEW, K, V, **{**call, "positions": at[:3]})
+        relpos.diagnose(mine, NEW, K, V, **(call | {"positions": at[:3]}))
 
 
 def test_a_magnitude_of_each_pair_is_searched_as_well():

@@ -64,13 +64,13 @@ CALLS = {
 }
 NUMBERS = {*TABLES, "pos_bias_u", "pos_bias_v", "position_query"}
 NUMBERS |= {"softcap", "sinks", "log_decay"}
-CASES = [
-    (name, operand, causal)
-    for name, call in CALLS.items()
-    for operand in call
-    if operand in NUMBERS
-    for causal in ((True,) if name == "decay" else (False, True))
-]
+CASES = []
+for _name, _call in CALLS.items():
+    for _operand in _call:
+        if _operand in NUMBERS:
+            CASES.append((_name, _operand, True))
+            if _name != "decay":  # which is causal by definition
+                CASES.append((_name, _operand, False))
 
 
 def without(call, *names):

@@ -22,6 +22,6 @@ def position(query, rows):
 
 def check_named(difference, words, mine, call):
     """Check that the verdict on results names a difference alone, in these words."""
-    found = relpos.diagnose(mine, **{"query": Q, "key": K, "value": V, **call})
+    found = relpos.diagnose(mine, **({"query": Q, "key": K, "value": V} | call))
     assert found.differences == (difference,), found.verdict
     assert words in found.verdict and found.kind == "mistake" and found.error < 1e-12
