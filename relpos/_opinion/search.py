@@ -26,7 +26,7 @@ FURTHER = [
     for row in DIFFERENCES
     if row.further
 ]
-ALONE = [*(row for row in DIFFERENCES if row.alone), *FURTHER]
+ALONE = [row for row in DIFFERENCES if row.alone] + FURTHER
 PAIRED = [row for row in DIFFERENCES if not row.alone]
 _ORDER = {row.name: i for i, row in enumerate(DIFFERENCES)}
 _equal = partial(np.allclose, rtol=1e-12, atol=1e-12, equal_nan=True)
@@ -164,7 +164,8 @@ def search(mine: Array, start: Attempt, roundings: list[Rounding]) -> Finding:
     doubt = [t for t in plain if t.verdict(coarse) == CANNOT_TELL]
     for rounding in sorted({*roundings}):
         fitting = _fitting([*plain, *singles, *beside], rounding)
-        if same := [t for t in fitting if not t.differences]:
+        same = [t for t in fitting if not t.differences]
+        if same:
             others = _unseen(singles, fitting)
             return Finding(same[0], plain[0], rounding, others=others)
         if not fitting:

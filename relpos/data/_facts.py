@@ -157,7 +157,7 @@ def families() -> list[Family]:
     """
     rows = _OVERVIEW["family"]
     return Table(
-        Family(**{**row, "functions": tuple(row["functions"])}) for row in rows
+        Family(**(row | {"functions": tuple(row["functions"])})) for row in rows
     )
 
 
