@@ -39,10 +39,10 @@ def problem(lq, lk, dtype, *, labels=None, mask_dtype=None, batch=(2,)):
     return given
 
 
-def relaid(given, layout):
+def relaid(arguments, layout):
     return {
         name: layout(x) if isinstance(x, np.ndarray) and x.ndim else x
-        for name, x in given.items()
+        for name, x in arguments.items()
     }
 
 

@@ -89,9 +89,9 @@ def good():
     return given | {"is_causal": True}
 
 
-def outcome(**given):
+def outcome(**keywords):
     try:
-        return relpos.attention(**given)
+        return relpos.attention(**keywords)
     except (TypeError, ValueError) as error:
         return str(error)
 

@@ -37,8 +37,8 @@ def problem(scheme, variant, lengths, columns):
     return given
 
 
-def check(given, dtype, want, truth, sizes, label):
-    cast = given.cast(dtype)
+def check(arguments, dtype, want, truth, sizes, label):
+    cast = arguments.cast(dtype)
     dirty_memory(dtype)
     assert_results_close(cast.forward(**WITH_ALL), want, "forward", floor=1.0)
     dirty_memory(dtype)

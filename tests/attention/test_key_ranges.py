@@ -41,9 +41,9 @@ def problem(rng, lq, lk, path="tiles", dtype=np.float64, batch=(2,)):
     return given
 
 
-def differentiate(given, **more):
+def differentiate(keywords, **more):
     result = relpos.attention(
-        **given, **more, return_lse=True, return_weights=True, return_context=True
+        **keywords, **more, return_lse=True, return_weights=True, return_context=True
     )
     rng = np.random.default_rng(1)
     grads = result.context.backward(

@@ -30,9 +30,9 @@ def shapes(name, arguments):
     return [None if x is None else x.shape for x in results(name, arguments)]
 
 
-def emptied(found):
+def emptied(shapes):
     """Shapes with nothing where there was the batch."""
-    return [x and tuple(0 if n == BATCH else n for n in x) for x in found]
+    return [x and tuple(0 if n == BATCH else n for n in x) for x in shapes]
 
 
 def test_every_definition_that_takes_arrays_is_called():

@@ -54,9 +54,9 @@ def problem(rng, dtype, lq=300, lk=1500):
     }
 
 
-def differentiate(given):
-    call = relpos.fire_attention if "w1" in given else relpos.attention
-    result = call(**given, return_lse=True, return_context=True)
+def differentiate(keywords):
+    call = relpos.fire_attention if "w1" in keywords else relpos.attention
+    result = call(**keywords, return_lse=True, return_context=True)
     rng = np.random.default_rng(1)
     grads = result.context.backward(
         rng.standard_normal(result.out.shape),
@@ -65,11 +65,11 @@ def differentiate(given):
     return [result.out, result.lse, *(g for g in grads if g is not None)]
 
 
-def assert_same_bits(given, weigh_all):
+def assert_same_bits(keywords, weigh_all):
     """Compare all results with those of kernels that look at every tile."""
-    mine = differentiate(given)
+    mine = differentiate(keywords)
     weigh_all()
-    for x, y in zip(mine, differentiate(given), strict=True):
+    for x, y in zip(mine, differentiate(keywords), strict=True):
         assert_bitwise(np.isnan(x), np.isnan(y))
         assert_bitwise(np.where(np.isnan(x), 0, x), np.where(np.isnan(y), 0, y))
 

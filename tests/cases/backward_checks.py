@@ -79,9 +79,9 @@ def difference_of(loss, parameters, steps, h=2.5e-4):
     return (8 * (at(1) - at(-1)) - (at(2) - at(-2))) / (12 * h)
 
 
-def assert_equals_differences(function, inputs, found, grad, scale=1.0):
+def assert_equals_differences(function, inputs, gradients, grad, scale=1.0):
     """Compare gradients with differences along five directions of each input."""
-    for name, gradient in found.items():
+    for name, gradient in gradients.items():
 
         def loss(moved, name=name):
             return np.vdot(grad, function(**inputs | {name: moved[0]}))

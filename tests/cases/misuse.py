@@ -292,9 +292,9 @@ def text_of(error):
     return f"{type(error).__name__}: {text}"
 
 
-def block_of(name, found):
+def block_of(name, errors):
     """Return the lines of a function: its name, and a line for each kind."""
-    rows = (f"    {kind}: {text_of(error)}\n" for kind, error in found)
+    rows = (f"    {kind}: {text_of(error)}\n" for kind, error in errors)
     return f"{name}\n{''.join(rows)}"
 
 

@@ -44,19 +44,19 @@ def same_call(scheme):
 KINDS = sorted({same_call(s): s.name for s in reversed(SCHEMES)}.values())
 
 
-def fire(made, rng):
+def fire(arguments, rng):
     """Units that switch between x = 0 and 1, each somewhere else."""
-    b1 = -made["w1"] * rng.random(len(made["w1"]))
-    positive = {name: abs(made[name]) for name in ("c", "threshold")}
-    return made | positive | {"b1": b1.astype(made["w1"].dtype)}
+    b1 = -arguments["w1"] * rng.random(len(arguments["w1"]))
+    positive = {name: abs(arguments[name]) for name in ("c", "threshold")}
+    return arguments | positive | {"b1": b1.astype(arguments["w1"].dtype)}
 
 
-def graph(made, rows, case):
+def graph(arguments, rows, case):
     """Each query has an edge for each row, to keys that follow each other."""
     edges = np.arange(case.query_length * rows)
     keys = edges // rows + edges % rows
     starts = np.arange(case.query_length + 1) * rows
-    return made | {
+    return arguments | {
         "indptr": starts,
         "indices": keys % case.key_length,
         "labels": edges % rows,

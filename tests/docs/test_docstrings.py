@@ -392,10 +392,10 @@ def errors(function, good):
     return raised
 
 
-def check_errors(thing, found):
+def check_errors(thing, errors):
     """All that is named is raised; conditions that all layers share may be unnamed."""
     named = {*entries(sections(thing).get("Raises", ""))} - {"MemoryError"}
-    assert named <= found <= {"TypeError", "ValueError", "IndexError", "RuntimeError"}
+    assert named <= errors <= {"TypeError", "ValueError", "IndexError", "RuntimeError"}
 
 
 @pytest.mark.parametrize("name", [name for name in GOOD_LAYERS if name != "Sequential"])

@@ -179,13 +179,13 @@ def table(rows, columns=4):
     return normal(RNG, rows, columns)
 
 
-def call(name, **given):
+def call(name, **keywords):
     """A function, its inputs that have a gradient, and the other arguments."""
     has_gradient = {
-        n for n, x in given.items() if getattr(x, "dtype", None) == np.float64
+        n for n, x in keywords.items() if getattr(x, "dtype", None) == np.float64
     }
-    inputs = {n: x for n, x in given.items() if n in has_gradient}
-    return name, inputs, {n: x for n, x in given.items() if n not in has_gradient}
+    inputs = {n: x for n, x in keywords.items() if n in has_gradient}
+    return name, inputs, {n: x for n, x in keywords.items() if n not in has_gradient}
 
 
 QK = {"query": Q, "key": K}

@@ -151,11 +151,11 @@ def _given(grad, shape, flat):
 
 
 @np.errstate(all="ignore")
-def _slope(given, b, options):
+def _slope(arguments, b, options):
     """1 - tanh^2 of the products below the cap."""
     if options["softcap"] is None:
         return 1.0
-    item = _Item(given, b, options, magnitude=False)
+    item = _Item(arguments, b, options, magnitude=False)
     rows = item.q, item.k, item.e
     of = (*rows, item.tables, item.where, item.u, item.w, item.scales)
     return np.cosh(dense_oracle.products(*of) / options["softcap"]) ** -2

@@ -70,10 +70,10 @@ def test_lengths_and_ranges_hide_blocks(hidden, rng):
     assert tasks(whole.out) == B * 16  # all have weights to give
 
 
-def found(rows, given, batch=1):
+def found(rows, keywords, batch=1):
     """out, lse and all gradients."""
     x, names = lazy(rows, batch), ("return_lse", "return_context")
-    result = sharded.attention(x, x, x, **given, **dict.fromkeys(names, True))
+    result = sharded.attention(x, x, x, **keywords, **dict.fromkeys(names, True))
     gradients = result.context.backward(lazy(rows[::-1]), grad_lse=rows[..., 0])
     parts = {"out": result.out, "lse": result.lse, **gradients._asdict()}
     parts = {name: part for name, part in parts.items() if part is not None}

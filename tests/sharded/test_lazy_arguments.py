@@ -129,22 +129,22 @@ def in_two(array):
     return da.from_array(array, chunks=tuple(-(-size // 2) for size in array.shape))
 
 
-def all_lazy(given, make=in_two):
+def all_lazy(arguments, make=in_two):
     """Every array as one of dask, integers and lists of them too."""
     lazy = {
         name: make(x)
         if isinstance(x, (np.ndarray, list)) or name == "query_offset"
         else x
-        for name, x in given.items()
+        for name, x in arguments.items()
     }
-    if isinstance(given.get("labels"), tuple):
-        lazy["labels"] = tuple(map(in_two, given["labels"]))
+    if isinstance(arguments.get("labels"), tuple):
+        lazy["labels"] = tuple(map(in_two, arguments["labels"]))
     return lazy
 
 
-def results(function, given, grad_out):
+def results(function, arguments, grad_out):
     """out, lse and the gradients, computed."""
-    result = function(**given, return_lse=True, return_context=True)
+    result = function(**arguments, return_lse=True, return_context=True)
     gradients = result.context.backward(grad_out)._asdict()
     found = {"out": result.out, "lse": result.lse, **gradients}
     found = {name: x for name, x in found.items() if x is not None}

@@ -22,27 +22,28 @@ def rng():
     return np.random.default_rng(7)
 
 
-def cut(given, batch, heads, queries=-1, keys=-1):
+def cut(arguments, batch, heads, queries=-1, keys=-1):
     """The tokens as dask arrays; a chunk of heads counts those of the query."""
-    given, group = dict(given), given["query"].shape[1] // given["key"].shape[-3]
+    arguments = dict(arguments)
+    group = arguments["query"].shape[1] // arguments["key"].shape[-3]
     lengths = {"query": queries, "key": keys}
     for name in ("query", "key", "value"):
-        array = given[name]
+        array = arguments[name]
         own = heads if name == "query" else max(1, heads // group)
         chunks = (batch, own, lengths.get(name, -1), -1)[-array.ndim :]
-        given[name] = da.from_array(array, chunks=chunks)
-    return given
+        arguments[name] = da.from_array(array, chunks=chunks)
+    return arguments
 
 
-def both(given, chunks, rng):
+def both(arguments, chunks, rng):
     """Results and gradients of the whole, and of the chunks."""
     flags = {"return_lse": True, "return_context": True}
-    whole = relpos.attention(**given, **flags)
-    parts = sharded.attention(**cut(given, *chunks), **flags)
+    whole = relpos.attention(**arguments, **flags)
+    parts = sharded.attention(**cut(arguments, *chunks), **flags)
     grad_out = rng.standard_normal(whole.out.shape)
     grad_lse = rng.standard_normal(whole.lse.shape)
-    wrt = [n for n in relpos.AttentionGradients._fields if n in given]
-    wrt = [n for n in wrt if np.asarray(given[n]).dtype.kind == "f"]
+    wrt = [n for n in relpos.AttentionGradients._fields if n in arguments]
+    wrt = [n for n in wrt if np.asarray(arguments[n]).dtype.kind == "f"]
     results = [{"out": r.out, "lse": r.lse} for r in (whole, parts)]
     for result, one in zip(results, (whole, parts), strict=True):
         found = one.context.backward(grad_out, grad_lse=grad_lse, wrt=wrt)
