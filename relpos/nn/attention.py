@@ -74,6 +74,7 @@ class AttentionLayer(Module):
         return queries, keys, as_input("value", value, self.dtype, *keys.shape)
 
     def _project(self, inputs: Any) -> list[Array]:
+        """Return query, key and value in heads."""
         layers = [getattr(self, name) for name in self._projections]
         pairs = zip(layers, inputs, strict=True)
         return [self._split(layer(x)) for layer, x in pairs]
@@ -93,13 +94,12 @@ class AttentionLayer(Module):
         **keywords: Any,
     ) -> tuple[Array, Any]:
         """Return the output for query, key and value in heads, and the context."""
-        # keywords of a position win over what the layer says
-        dropout_keywords = {
+        settings = {
             "dropout_p": dropout if self.training else 0.0,
             "rng": self._rng,
+            **keywords,  # last, as a position may have its own dropout
         }
-        keywords = dropout_keywords | keywords
-        result = function(*heads, **keywords, return_context=True)
+        result = function(*heads, **settings, return_context=True)
         check_batch(heads[0], result.out, keywords)
         # The output layer's name is that of the published class: `out_proj`, `o_net`.
         last = getattr(self, self._output)

@@ -113,18 +113,8 @@ def cross_entropy(
     smoothing = as_real("label_smoothing", label_smoothing)
     if not 0.0 <= smoothing <= 1.0:
         raise ValueError(f"label_smoothing: got {smoothing}; expected 0 to 1")
+    _check_targets(index, x)
     classes = x.shape[-1]
-    if index.shape != x.shape[:-1] or not x.size:
-        raise ValueError(
-            f"targets: got shape {index.shape} for logits of shape {x.shape}; expected "
-            f"{x.shape[:-1]}, of at least one item and class"
-        )
-    outside = (index < 0) | (index >= classes)
-    if outside.any():
-        raise IndexError(
-            f"targets: class {index[outside][0]} is outside the logits' {classes}; "
-            f"expected 0 to {classes - 1}"
-        )
     dtype = np.result_type(x.dtype, np.float32)
     check_bytes("logits", x.shape, dtype)
     grad = np.empty((index.size, classes), dtype)  # what is too large fails before work
@@ -149,6 +139,22 @@ def cross_entropy(
     grad[target] -= 1 - smoothing
     grad /= len(grad)
     return Loss(loss / len(grad), grad.reshape(x.shape).astype(x.dtype, copy=False))
+
+
+def _check_targets(index: Array, logits: Array) -> None:
+    """Raise unless there is a class for each row of logits."""
+    classes = logits.shape[-1]
+    if index.shape != logits.shape[:-1] or not logits.size:
+        raise ValueError(
+            f"targets: got shape {index.shape} for logits of shape {logits.shape}; "
+            f"expected {logits.shape[:-1]}, of at least one item and class"
+        )
+    outside = (index < 0) | (index >= classes)
+    if outside.any():
+        raise IndexError(
+            f"targets: class {index[outside][0]} is outside the logits' {classes}; "
+            f"expected 0 to {classes - 1}"
+        )
 
 
 class _Optimizer:

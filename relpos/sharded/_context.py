@@ -295,17 +295,7 @@ class ShardedContext:
         if name == "sinks":  # one block of each row of blocks has them
             parts = [part for part in parts if self._plan.has_sinks(part[0])]
         title = f"relpos-grad-{name}-{blocks.key.rpartition('-')[2]}"
-        # A task of each block picks this gradient out of all that the block returns.
-        layer: Layer = {}
-        picks: Parts = []
-        for index, key in parts:
-            if key is None:
-                picks.append((index, None))
-                continue
-            pick = (f"{title}-parts", *key[1:])
-            layer[pick] = (getitem, key, name)
-            picks.append((index, pick))
-        picked = tasks_of(f"{title}-parts", layer, [blocks])
+        picked, picks = _picked(name, f"{title}-parts", blocks, parts)
         axes = axes_of(name, shape, len(batch))
         # What is summed further stays in the dtype of the computation until then.
         sum_dtype = problem.dtype if repeated else dtype
@@ -357,6 +347,22 @@ def _fold(
 
 def _same(value: Any) -> Any:
     return value
+
+
+def _picked(
+    name: str, title: str, blocks: Delayed, parts: Parts
+) -> tuple[Delayed, Parts]:
+    """Make a task for each block, which picks one of the gradients that it returns."""
+    layer: Layer = {}
+    picks: Parts = []
+    for index, key in parts:
+        if key is None:
+            picks.append((index, None))
+            continue
+        pick = (title, *key[1:])
+        layer[pick] = (getitem, key, name)
+        picks.append((index, pick))
+    return tasks_of(title, layer, [blocks]), picks
 
 
 def _total(

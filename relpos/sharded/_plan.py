@@ -364,11 +364,7 @@ def make_plan(arguments: Arguments) -> Plan:
         arguments["labels"] = None
     problem = _check_whole(arguments)
     look_at_mask(problem)  # which reads no lazy one
-    operands: Arguments = {}
-    for name, row in ROWS.items():
-        value = arguments.get(name)
-        if value is not None:
-            operands[name] = value if isinstance(value, da.Array) else row.read(value)
+    operands = _operands_of(arguments)
     grid = grid_of(operands, problem.batch, problem.sizes, "edges" in arguments)
     arrays, axes = [], []
     for name, array in operands.items():
@@ -400,6 +396,16 @@ def make_plan(arguments: Arguments) -> Plan:
         visible,
         last,
     )
+
+
+def _operands_of(arguments: Arguments) -> Arguments:
+    """Return the arrays that are cut: those of dask, and others as C reads them."""
+    operands: Arguments = {}
+    for name, row in ROWS.items():
+        value = arguments.get(name)
+        if value is not None:
+            operands[name] = value if isinstance(value, da.Array) else row.read(value)
+    return operands
 
 
 def _values_of(arguments: Arguments, return_weights: bool) -> Arguments:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NotRequired, TypedDict, cast
 
 import numpy as np
 
@@ -41,11 +41,21 @@ class Place(NamedTuple):
     begins: tuple[tuple[int, ...], ...]  # theirs
 
 
-def solve(recipe: Recipe, place: Place, arrays: list[Array]) -> dict[str, Array]:
+class BlockResults(TypedDict):
+    """Results of the rows of a block, over the keys that the block or a join has."""
+
+    out: Array
+    lse: Array
+    row_max: Array
+    row_sum: Array  # of exponentials below the maximum
+    weights: NotRequired[Array]  # where the call asks for them
+
+
+def solve(recipe: Recipe, place: Place, arrays: list[Array]) -> BlockResults:
     """Compute the results of a block, as if its keys were all there are."""
     call, part = _call_of(recipe, place, arrays, READ_SHORT)
     try:
-        return forward(call, part)
+        return cast("BlockResults", forward(call, part))
     except (IndexError, ValueError) as error:
         # An index in its text counts from the begin of the chunk: say where that is.
         name = str(error).partition(":")[0]
@@ -139,33 +149,38 @@ def _computed(name: str, array: Array, dtype: np.dtype[Any], short: bool) -> Arr
 
 
 @quiet
-def join(a: dict[str, Array], b: dict[str, Array]) -> dict[str, Array]:
+def join(a: BlockResults, b: BlockResults) -> BlockResults:
     """Join the results of the same rows over two runs of keys, a's before b's."""
     out, lse = merge_attention(a["out"], a["lse"], b["out"], b["lse"])
     row_max = np.maximum(_maxima(a), _maxima(b)).astype(lse.dtype)
     row_max[np.isneginf(row_max)] = 0
     row_sum = _at(a, row_max) + _at(b, row_max)
-    joined = {"out": out, "lse": lse, "row_max": row_max, "row_sum": row_sum}
+    joined: BlockResults = {
+        "out": out,
+        "lse": lse,
+        "row_max": row_max,
+        "row_sum": row_sum,
+    }
     if "weights" in a:
         weights = [_scaled(a, lse), _scaled(b, lse)]
         joined["weights"] = np.concatenate(weights, axis=-1)
     return joined
 
 
-def _maxima(part: dict[str, Array]) -> Array:
+def _maxima(part: BlockResults) -> Array:
     """Return the row maxima, -inf where the kernel writes 0: in a row without a key."""
     maxima: Array = np.where(part["row_sum"] == 0, -np.inf, part["row_max"])
     return maxima
 
 
-def _at(part: dict[str, Array], row_max: Array) -> Array:
+def _at(part: BlockResults, row_max: Array) -> Array:
     """Rescale sums of exponentials to a larger maximum; rows without a key have 0."""
     absent = part["row_sum"] == 0
     down = np.where(absent, 0, part["row_max"] - row_max)
     return np.where(absent, 0, part["row_sum"] * np.exp2(down))
 
 
-def _scaled(part: dict[str, Array], lse: Array) -> Array:
+def _scaled(part: BlockResults, lse: Array) -> Array:
     """Rescale the weights of a part to all keys."""
     absent = np.isneginf(part["lse"])
     share = np.exp(np.where(absent, -np.inf, part["lse"] - np.where(absent, 0, lse)))
