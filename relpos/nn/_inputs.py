@@ -150,8 +150,6 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "use_keys": as_flag,
     "use_values": as_flag,
 }
-#: Arguments of constructors that are no settings, and "__class__".
-_NO_SETTINGS = "self", "__class__", "rng", "dtype", "device", "sizes"
 
 
 def as_settings(arguments: Mapping[str, Any]) -> SimpleNamespace:
@@ -162,7 +160,6 @@ def as_settings(arguments: Mapping[str, Any]) -> SimpleNamespace:
     settings = {
         name: _CHECKS.get(name, as_size)(name, value)
         for name, value in arguments.items()
-        if name not in _NO_SETTINGS
     }
     for width in ("embed_dim", "d_model"):
         for parts in ("num_heads", "groups"):
