@@ -34,7 +34,7 @@ except ImportError:  # newer Pythons make environments without it
         "'setuptools>=77'`, or build with `pip install -e .`"
     )
 
-import numpy
+import numpy as np
 from setuptools import Distribution, Extension, setup
 from setuptools.command.build_ext import build_ext
 
@@ -302,7 +302,7 @@ class BuildExt(build_ext):
         # `inplace` is 0 while setuptools builds: it copies the result afterwards.
         self.is_in_place = bool(self.inplace)
         if self.is_in_place:  # no other command writes objects there, with other flags
-            self.build_temp = os.path.join(self.build_temp, "inplace")
+            self.build_temp = str(Path(self.build_temp) / "inplace")
         config = Path(self.build_temp) / "relpos_config.h"
         write_config(config, build, blas, library, tables)
         for extension in self.extensions:
@@ -398,7 +398,7 @@ setup(
             "relpos._core",
             sources=relative("*.c"),
             depends=relative("*.h"),
-            include_dirs=[numpy.get_include()],
+            include_dirs=[np.get_include()],
             extra_compile_args=CFLAGS,
             extra_link_args=["-pthread"],
             libraries=["m", "dl"],

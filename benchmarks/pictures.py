@@ -46,7 +46,7 @@ Figure = Callable[[Record], float | None]
 
 def draw(results: Results, folder: Path) -> dict[str, str]:
     """Write all pictures; returns what each file shows."""
-    import matplotlib
+    import matplotlib as mpl
     from matplotlib.figure import Figure as Sheet
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -64,7 +64,7 @@ def draw(results: Results, folder: Path) -> dict[str, str]:
         del painters["price.svg"]
     drawn = {}
     for name, (paint, text) in painters.items():
-        with matplotlib.rc_context(PAPER):
+        with mpl.rc_context(PAPER):
             sheet: Any = Sheet(layout="constrained")
             paint(sheet, results)
             sheet.savefig(folder / name, metadata={"Date": None})

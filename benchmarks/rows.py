@@ -73,7 +73,7 @@ def entry(peer: Peer, measure: Callable[[], Figures]) -> Entrant:
         return {"name": peer.name, "ready_made": peer.ready_made, **measure()}
     except Skipped as reason:
         text = str(reason)
-    except Exception as failure:  # of another library: it is named, the others go on
+    except Exception as failure:  # noqa: BLE001 - another library's, which is named
         first_line = (str(failure).splitlines() or [""])[0]
         text = f"failed: {type(failure).__name__}: {first_line}"[:200]
     return {"name": peer.name, "ready_made": peer.ready_made, "skipped": text}

@@ -1,4 +1,4 @@
-"""The C extension: what its functions take is checked in C, and again by tests."""
+# The C extension: what its functions take is checked in C, and again by tests.
 
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol, TypeAlias
@@ -8,11 +8,9 @@ from numpy.typing import NDArray
 
 Array: TypeAlias = NDArray[Any]
 _Args: TypeAlias = tuple[object, ...]
-_Recorded: TypeAlias = tuple[list[str], list[Any], dict[str, Any]]
 
 class Kernels(Protocol):
-    """The kernels of one instruction set; every ufunc has float32 and float64 loops."""
-
+    # The kernels of one instruction set; every ufunc has float32 and float64 loops.
     conv_encoding: np.ufunc
     conv_encoding_backward: np.ufunc
     gelu: np.ufunc

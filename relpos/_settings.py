@@ -15,7 +15,7 @@ from typing import Any, Literal, overload
 import numpy as np
 
 import relpos
-import relpos._core as _core  # in this form its absence is an error with its name
+import relpos._core as _core  # noqa: PLR0402 - its absence is an error with its name
 from relpos._checks import as_choice
 from relpos._warn import warn
 
@@ -97,7 +97,7 @@ def set_num_threads(n: int) -> None:
     3
     >>> relpos.set_num_threads(before)
     """
-    global _told
+    global _told  # noqa: PLW0603 - one setting of the process
     number, before = check_num_threads(n, "n"), _told
     # Python and C have the number. An interrupt between the two lines leaves both as
     # they were.

@@ -8,11 +8,11 @@ import io
 from pathlib import Path
 from typing import Any, ClassVar
 
-import matplotlib
+import matplotlib as mpl
+import matplotlib.pyplot as plt
 import numpy as np
 from docutils import nodes
 from docutils.parsers.rst import directives
-from matplotlib import pyplot
 from sphinx.application import Sphinx
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.docutils import SphinxDirective
@@ -28,12 +28,12 @@ SHOWN = 75  # pixels of the page for an inch of the figure
 
 def draw(code: str, path: Path, where: str, names: dict[str, Any]) -> None:
     """Runs the lines, and writes the figure that is then the current one."""
-    matplotlib.use("agg")
-    pyplot.close("all")
+    mpl.use("agg")
+    plt.close("all")
     exec(compile(code, where, "exec"), names)
     path.parent.mkdir(exist_ok=True)
-    pyplot.gcf().savefig(path, dpi=RESOLUTION, bbox_inches="tight")
-    pyplot.close("all")
+    plt.gcf().savefig(path, dpi=RESOLUTION, bbox_inches="tight")
+    plt.close("all")
 
 
 def lines_of(block: str) -> str:
@@ -65,7 +65,7 @@ class Picture(SphinxDirective):
         number = self.env.new_serialno("picture")
         file = f"{self.env.docname.replace('/', '-')}-{number}.png"
         path = Path(self.env.srcdir) / MADE / file
-        names = {"np": np, "plt": pyplot, "plot": plot, "relpos": relpos}
+        names = {"np": np, "plt": plt, "plot": plot, "relpos": relpos}
         try:
             if "page" in self.options:
                 names = self.names_above(names)

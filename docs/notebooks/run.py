@@ -76,8 +76,8 @@ def faults(path: Path) -> list[str]:
         if any(output.get("name") == "stderr" for output in cell.outputs):
             found.append(f"code cell {number} warns")
         for text in texts(cell):
-            for stamp in STAMPS.findall(text):
-                found.append(f"code cell {number} shows {stamp!r}")
+            stamps = STAMPS.findall(text)
+            found += [f"code cell {number} shows {each!r}" for each in stamps]
     return found
 
 

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     class _Fields(tuple[Array | None, ...]):
         """A named tuple of gradients, whose names checkers do not know."""
 
+        __slots__ = ()
         _fields: tuple[str, ...]
 
         def __new__(cls, **gradients: Array | None) -> Self: ...
@@ -60,7 +61,8 @@ else:
     Gradients = TypeVar("Gradients")  # typing's has a default from Python 3.13 on
 
     def _fields(kind: str, names: list[str]) -> type:
-        fields = namedtuple(kind, names, defaults=[None] * len(names))
+        # A class statement cannot take its fields from a list.
+        fields = namedtuple(kind, names, defaults=[None] * len(names))  # noqa: PYI024
         # For `help` and for tools that read annotations: namedtuple makes none.
         fields.__new__.__annotations__ = dict.fromkeys(names, Array | None)
         return fields

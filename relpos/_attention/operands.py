@@ -427,7 +427,7 @@ def broadcast_shapes(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] 
     """NumPy's broadcast of two shapes, or None where there is none."""
     lengths = []  # from the last axis to the first
     for x, y in zip_longest(reversed(a), reversed(b), fillvalue=1):
-        if x != y and x != 1 and y != 1:
+        if x != y and 1 not in (x, y):
             return None
         lengths.append(y if x == 1 else x)
     return tuple(reversed(lengths))

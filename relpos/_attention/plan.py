@@ -321,7 +321,7 @@ class Sizes(NamedTuple):
             return np.dtype(np.float64)
         # Some are of the dtype of the call, which may have 16 bits: inputs that the
         # kernels read in it, the output, and gradients that are written once.
-        if argument == name or name == "grad_out":
+        if name in (argument, "grad_out"):
             is_stored = name in READ_SHORT or (name == "out" and not backward)
         else:
             is_stored = OPERANDS[argument].is_written and not _edges(self)

@@ -13,6 +13,7 @@ and the gradients `grad_w_*` and `grad_in_*` that follow from it.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from importlib.resources import as_file, files
 from typing import Any
@@ -143,7 +144,7 @@ def repeat(
 def nearness(pair: tuple[float, float]) -> float:
     """Return a gap over its limit; NaN is beyond every limit."""
     gap, allowed = pair
-    return gap / allowed if gap == gap else float("inf")
+    return float("inf") if math.isnan(gap) else gap / allowed
 
 
 def origin(case: Case) -> str:

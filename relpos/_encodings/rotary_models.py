@@ -75,7 +75,7 @@ def read_models(text: str) -> dict[str, Model]:
 
 def _as_model(kind: str, row: Any) -> Model:
     if not isinstance(row, dict):
-        raise ValueError(f"models.toml: {kind}: got {row!r}; expected a table")
+        raise TypeError(f"models.toml: {kind}: got {row!r}; expected a table")
     for field, value in row.items():
         _check_field(f"models.toml: {kind}", field, value)
     if row.get("grid") and len(row) > 1:

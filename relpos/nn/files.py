@@ -126,7 +126,7 @@ def _read_npz(path: Path) -> dict[str, Array]:
                 return arrays
         except MemoryError:
             raise
-        except Exception as error:  # zipfile and its codecs raise a dozen kinds
+        except Exception as error:  # noqa: BLE001 - zipfile and its codecs raise a dozen
             raise _unreadable(path, error) from None
 
 

@@ -244,9 +244,9 @@ def axes_of(look: Look) -> Axes:
     """Return the axes of a look, or those of a new figure, with the title."""
     ax = look.ax
     if ax is None:
-        from matplotlib import pyplot
+        from matplotlib import pyplot as plt
 
-        ax = pyplot.subplots(layout="constrained")[1]
+        ax = plt.subplots(layout="constrained")[1]
     if not hasattr(ax, "imshow"):  # such as the array that subplots(1, 2) gives
         raise TypeError(f"ax: got {kind_of(ax)}; expected one matplotlib Axes")
     if look.title is not None:
@@ -268,11 +268,11 @@ def panels_of(
     columns, figure = min(columns, count), look.figure
     rows = -(-count // columns)
     if figure is None:
-        from matplotlib import pyplot
+        from matplotlib import pyplot as plt
 
         room = 0.3 + 0.06 * max(map(len, below)) if below else 0.0
         size = side * columns + 0.8, side * rows + room
-        figure = pyplot.figure(figsize=size, layout="constrained")
+        figure = plt.figure(figsize=size, layout="constrained")
     if not hasattr(figure, "add_subplot"):
         got = kind_of(figure)
         raise TypeError(f"figure: got {got}; expected a matplotlib Figure")

@@ -422,8 +422,8 @@ def terms(query: ArrayLike, key: ArrayLike, value: ArrayLike, **keywords: Any) -
     """Return the arguments of `attention` as the terms of its formula."""
     check_keywords("terms", keywords, DEFAULTS)
     x = {**DEFAULTS, **keywords, "query": query, "key": key, "value": value}
-    for name, value in x.items():
-        check_kind(value, name)
+    for name, array in x.items():
+        check_kind(array, name)
     xp = namespace(*x.values())
     for name in FLOATING:
         if x[name] is not None:

@@ -72,7 +72,7 @@ def test_poison_in_a_key_or_value(isa, way, dtype, lq, lk, kind):
             with np.errstate(all="ignore"):
                 got = run(*bad, **keywords)
             unaffected(got, want, ~sees)
-            if which == 2 or POISONS[n % 3] is np.nan:
+            if which == 2 or np.isnan(POISONS[n % 3]):
                 assert not np.isfinite(got.out[..., sees, :]).any()
 
 

@@ -49,7 +49,7 @@ OPTIONS = {
     "lengths, one": {"key_lengths": 2},
     "0-d lengths": {"key_lengths": np.array(2)},
     "true scale type": {"scale": np.float32(0.25)},
-    "masks of float16": {"attn_mask": np.tri(LQ, dtype=np.float16)},
+    "masks of float16": {"attn_mask": 2 * np.tri(LQ, dtype=np.float16)},
     "a mask of one number": {"attn_mask": np.array(True)},
     "lists": {"rel_key": [[0.5] * D] * 3, "rel_bias": [0.1, 0.2, 0.3]},
     "buckets of uint8": {

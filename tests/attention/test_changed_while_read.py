@@ -78,8 +78,7 @@ def shrink(array):
 
     def run():
         array.resize((1,), refcheck=False)
-        for size in range(40, 90):
-            kept.append(np.zeros((1, 1, 1, size), np.int8))
+        kept.extend(np.zeros((1, 1, 1, size), np.int8) for size in range(40, 90))
 
     return run
 

@@ -265,8 +265,8 @@ def test_tensors_have_the_same_bits(name, engine, dtype):
     seeds = [torch.from_numpy(x) for x in (call.grad_out, call.grad_lse)]
     for wanted in ([*call.inputs], *([one] for one in call.inputs)):
         leaves = {n: torch.from_numpy(np.array(x)) for n, x in call.inputs.items()}
-        for name in wanted:
-            leaves[name].requires_grad_()
+        for leaf in wanted:
+            leaves[leaf].requires_grad_()
         found = rt.attention(**leaves, **others, return_lse=True, return_weights=True)
         torch.autograd.backward([found.out, found.lse], [seeds[0], seeds[1].float()])
         got = {n: x.detach().numpy() for n, x in found._asdict().items()}

@@ -128,7 +128,13 @@ def test_relpos_needs_the_least(scheme, isa):
 @pytest.mark.parametrize("name", OPERANDS)
 def test_a_scheme_has_its_other_names(name):
     """Former names of a scheme are among its other names."""
-    sizes = dict(batch=2, heads=3, query_length=20, key_length=30, head_dim=8)
+    sizes = {
+        "batch": 2,
+        "heads": 3,
+        "query_length": 20,
+        "key_length": 30,
+        "head_dim": 8,
+    }
     want = relpos.plan(**sizes, scheme=name)
     others = next(scheme.synonyms for scheme in SCHEMES if scheme.name == name)
     assert all(relpos.plan(**sizes, scheme=other) == want for other in others)
@@ -209,7 +215,14 @@ def test_sixteen_bits_take_half_and_less_in_all(scheme, isa):
     assert short[0].backward.bytes >= single.output  # which is kept
 
 
-GOOD = dict(batch=1, heads=2, query_length=3, key_length=3, head_dim=4, scheme=XL)
+GOOD = {
+    "batch": 1,
+    "heads": 2,
+    "query_length": 3,
+    "key_length": 3,
+    "head_dim": 4,
+    "scheme": XL,
+}
 
 
 test_bad_calls = refused(

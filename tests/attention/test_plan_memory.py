@@ -22,7 +22,7 @@ MEASURED = {
     "causal": Case(1, 4, 512, 16384, 64, True, "float32", 250, 2),
     "float16": Case(1, 2, 128, 16384, 64, False, "float16", 600, 2),
 }
-NEAR = dict(rel=0.1, abs=2**17)
+NEAR = {"rel": 0.1, "abs": 2**17}
 
 
 class Recorder:

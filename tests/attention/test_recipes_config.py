@@ -223,7 +223,7 @@ def test_the_recipe_of_a_model(kind, config, state, layer, recipe):
 
 
 def test_every_model_is_tried():
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError, match="unheard_of") as caught:
         recipes.from_config({"model_type": "unheard_of"}, {})
     known = str(caught.value).split("expected one of ")[1]
     tried = {repr(case[0]) for case in CASES}

@@ -395,12 +395,12 @@ def test_dask_arrays_pass_through(name, rng):
     """
     da = pytest.importorskip("dask.array")
     if name == "learned_backward":
-        with pytest.raises(ValueError):
+        with pytest.raises(ValueError, match="core dimension 0 unspecified"):
             ufuncs.learned_backward(da.ones((3, 2)), da.zeros(3, dtype=int))
         return
     if name == "conv_encoding_backward":
         x = da.ones((2, 3, 4))
-        with pytest.raises(ValueError):
+        with pytest.raises(ValueError, match="core dimension 0 unspecified"):
             ufuncs.conv_encoding_backward(x, x, np.ones((2, 3)), 1, 1)
         return
     lazy, rest = dask_cases(rng)[name]

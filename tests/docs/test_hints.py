@@ -21,9 +21,8 @@ PAIRS = [(there, name) for there, names in KEYWORDS.items() for name in names.sp
 def rooms():
     """Return the packages that have functions and layers, as far as they load."""
     found = [relpos, relpos.reference, relpos.recipes, relpos.nn, relpos.plot]
-    for name in ("torch", "sharded"):
-        if name in dir(relpos):
-            found.append(getattr(relpos, name))
+    optional = [name for name in ("torch", "sharded") if name in dir(relpos)]
+    found += [getattr(relpos, name) for name in optional]
     return [*found, *(room.nn for room in found if room.__name__ == "relpos.torch")]
 
 

@@ -135,7 +135,7 @@ MAPS = [
 def test_bad_maps(function, name, shape):
     draw = getattr(plot, function)
     for array in (np.zeros((1, 7, 7), int), np.zeros(3, int)):
-        with pytest.raises(ValueError) as caught:
+        with pytest.raises(ValueError, match=f"^{name}: got shape") as caught:
             draw(array)
         message = str(caught.value)
         assert message.startswith(f"{name}: got shape {array.shape}; expected two axes")

@@ -217,7 +217,7 @@ def test_a_scheme_that_is_not_known_is_answered_like_a_name(name, scheme, layer)
     }
     for meant, each in calls.items():
         for call in each:
-            with pytest.raises(ValueError) as caught:
+            with pytest.raises(ValueError, match="did you mean") as caught:
                 call()
             assert str(caught.value).endswith(
                 f": got {name!r}; did you mean {meant!r}?"

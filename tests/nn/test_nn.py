@@ -53,7 +53,7 @@ def test_loading_lists_every_difference_and_copies_nothing():
     del given["q_proj.bias"], given["rel_key.weight"]
     given |= {"extra": np.ones(2), "k_proj.weight": np.ones((6, 5))}
     given["v_proj.bias"] = np.ones((6, 1))
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(ValueError, match=r"^state_dict: does not fit") as error:
         layer.load_state_dict(given)
     assert str(error.value).splitlines() == [
         "state_dict: does not fit ShawAttention:",

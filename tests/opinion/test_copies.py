@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import copy
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -12,7 +13,11 @@ import relpos
 from relpos import nn
 
 LENGTH, DIM = 7, 4
-Pair = collections.namedtuple("Pair", "first second")
+
+
+class Pair(NamedTuple):
+    first: object
+    second: object
 
 
 def arrays(count=3):

@@ -116,7 +116,8 @@ def test_two_negated_terms_are_both_negated():
 
 def test_a_mask_of_zeros_and_ones_is_always_told():
     mask = np.tri(L)
-    mine = relpos.attention(Q, K, V, attn_mask=mask)
+    with pytest.warns(UserWarning, match="floating mask of zeros and ones"):
+        mine = relpos.attention(Q, K, V, attn_mask=mask)
     found = relpos.diagnose(mine, Q, K, V, attn_mask=mask)
     assert found.kind == "same"
     assert "zeros and ones, which is added to the scores" in found.verdict

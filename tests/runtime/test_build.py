@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
-import os
 import pickle
 import pkgutil
 import re
@@ -184,7 +183,7 @@ print(*sorted(set(sys.modules) - before))
 
 
 def test_import_starts_no_thread_and_prints_nothing(child):
-    if not os.path.isdir("/proc/self/task"):
+    if not Path("/proc/self/task").is_dir():
         pytest.skip("needs /proc")
     script = """
 import os, sys

@@ -90,7 +90,7 @@ def test_the_version_is_written_and_stages_that_fail_end_it(tree, tmp_path):
 @pytest.mark.parametrize(("size", "status"), [(8_000_000, 0), (8_000_001, 1)])
 def test_an_sdist_above_eight_megabytes_fails(tmp_path, size, status):
     path = tmp_path / "relpos-1.tar.gz"
-    with open(path, "wb") as file:
+    with path.open("wb") as file:
         file.truncate(size)
     done = subprocess.run([CI / "sdist_size", path], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (

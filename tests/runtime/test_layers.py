@@ -116,7 +116,7 @@ def test_no_cycle_of_folders():
 
 def test_imports_go_down():
     modules = {name for name in IMPORTS if "/" not in name}
-    order = {name: 0 for name in modules} | {x: n for n, x in enumerate(LAYERS, 1)}
+    order = dict.fromkeys(modules, 0) | {x: n for n, x in enumerate(LAYERS, 1)}
     assert PACKAGES | modules == order.keys()
     upward = {
         (file, other)

@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -217,7 +218,7 @@ with relpos.threads(4):
 
 
 def test_ufuncs_obey_their_context(child):
-    if not os.path.isdir("/proc/self/task"):
+    if not Path("/proc/self/task").is_dir():
         pytest.skip("needs /proc")
     child(UFUNC)
 

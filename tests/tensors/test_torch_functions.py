@@ -335,7 +335,7 @@ def test_gradients_by_item(label):
             return run(CALLS[label], {**rest, name: value}).flatten() @ weight
 
         for dims in (0, None):
-            rest = {n: x for n, x in (many if dims == 0 else tensors).items()}
+            rest = dict(many if dims == 0 else tensors)
             found = vmap(grad(loss), in_dims=(0, dims))(many[name], rest)
             for i in range(3):
                 item = {n: x[i] if dims == 0 else x for n, x in rest.items()}

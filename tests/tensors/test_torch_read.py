@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -365,9 +365,9 @@ def test_they_are_the_same_bits(name, dtype, monkeypatch):
     alone = relpos.attention(*args, **keywords, return_lse=True)
     monkeypatch.undo()
     prepared(monkeypatch)
-    for name, want in run(given).items():
-        assert mine[name].dtype is want.dtype
-        assert torch.equal(mine[name], want), name
+    for part, want in run(given).items():
+        assert mine[part].dtype is want.dtype
+        assert torch.equal(mine[part], want), part
     want = relpos.attention(**arrays, return_lse=True)
     assert alone.out.dtype == want.out.dtype == args[0].dtype
     assert np.array_equal(alone.out, want.out) and np.array_equal(alone.lse, want.lse)
@@ -657,7 +657,7 @@ before = len(os.listdir("/proc/self/task"))
 assert count(small) == before, "a small call started threads"
 assert count(large) == before + 2, "a large call started none"
 """
-    if not os.path.isdir("/proc/self/task"):
+    if not Path("/proc/self/task").is_dir():
         pytest.skip("threads are counted where the system lists them")
     child(code)
 

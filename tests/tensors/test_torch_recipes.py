@@ -348,7 +348,7 @@ def test_arrays_of_one_call_are_of_one_kind_in_every_recipe():
     tried = set()
     for name, n in (param.values for param in CALLS):
         call, tensors = recorded(name)[n], iter(range(9))
-        given = [x for x in (*call.args, *call.keywords.values())]
+        given = [*call.args, *call.keywords.values()]
         if sum(isinstance(x, np.ndarray) for x in given) < 2:
             continue
 

@@ -195,7 +195,7 @@ def test_a_mode_of_torch_functions_changes_nothing(function, x):
         assert function(leaf).requires_grad
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit")
+@pytest.mark.filterwarnings("ignore:.*torch.jit", "ignore::torch.jit.TracerWarning")
 def test_a_trace_keeps_the_call(function, x):
     for given in (x, x.clone().requires_grad_()):
         traced = torch.jit.trace(function, (given,), check_trace=False)

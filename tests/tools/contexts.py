@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,5 +35,5 @@ def pytest_runtest_logreport(report: Any) -> None:
     """Append what a test took, or that it failed."""
     if "RELPOS_RECORD" in os.environ:
         row = [own_name(report.nodeid), report.duration, report.failed, report.when]
-        with open(os.environ["RELPOS_RECORD"], "a", encoding="utf-8") as file:
+        with Path(os.environ["RELPOS_RECORD"]).open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")

@@ -123,7 +123,8 @@ class Core:
             subprocess.Popen(words, cwd=self.tree, stderr=subprocess.DEVNULL)
             for words in chosen
         ]
-        if any([job.wait() for job in jobs]):  # a list: all are waited for
+        statuses = [job.wait() for job in jobs]  # of all, also after a failure
+        if any(statuses):
             return False
         return self.link()
 

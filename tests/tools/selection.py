@@ -91,8 +91,8 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None]:
     path = os.environ.get("RELPOS_PASSED")
     if path:
         with Path(path).open("a", encoding="utf-8") as file:
-            for report in reporter.stats.get("passed", []):
-                file.write(f"{report.nodeid}\n")
+            passed = reporter.stats.get("passed", [])
+            file.writelines(f"{report.nodeid}\n" for report in passed)
 
 
 @pytest.fixture(scope="session")

@@ -162,7 +162,7 @@ def least(call: Call, batches: int) -> float:
 
 def measure(batches: int) -> dict[str, float]:
     """Return microseconds by row: one tree's, in this process."""
-    import numpy  # noqa: F401, whose import is not relpos's
+    import numpy as np  # noqa: F401, whose import is not relpos's
 
     start = process_time_ns()
     import relpos

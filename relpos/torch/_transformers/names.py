@@ -7,7 +7,7 @@ transformers renames arguments from version to version, and most of its function
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Set as AbstractSet
 from typing import Any
 
 import torch
@@ -110,7 +110,7 @@ def is_cache(value: Any) -> bool:
     """Return True for an object that keeps keys of earlier calls, of any class."""
     if hasattr(value, "get_seq_length"):
         return True
-    return hasattr(value, "update") and not isinstance(value, Mapping | Set)
+    return hasattr(value, "update") and not isinstance(value, Mapping | AbstractSet)
 
 
 def check_terms(keywords: dict[str, Any], mask: torch.Tensor | None) -> None:
