@@ -196,7 +196,8 @@ def attention_backward(
     array([[[0., 0., 0., 0.],
             [0., 0., 0., 0.]]])
     """
-    if not isinstance(result, tuple) or len(result) != 4:
+    # A caller without a type checker may pass anything.
+    if not isinstance(result, tuple) or len(result) != 4:  # type: ignore[redundant-expr]
         raise TypeError(
             f"result: got {kind_of(result)}; expected what attention_forward returned, "
             "the four arrays (out, lse, row_max, row_sum)"

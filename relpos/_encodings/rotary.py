@@ -335,7 +335,9 @@ def apply_rotary(
     else:
         inputs = rotation.inputs
         # The kernel rotates x in place, but no other input may lie under the result.
-        if not (isinstance(out, np.ndarray) and _is_same(rows, out)):
+        # What is no array is refused below.
+        is_array = isinstance(out, np.ndarray)
+        if not (is_array and _is_same(rows, out)):
             inputs = {"x": rows, **inputs}
         result = check_out(out, rows.shape, dtype, inputs)
     # The kernel reads numbers of 16 bits where they are.
