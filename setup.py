@@ -232,7 +232,7 @@ def record_commands(compiler):
 
 
 def is_up_to_date(target, notes, commands):
-    """Whether an object is newer than its commands and all files it was made from.
+    """Return True if an object is newer than its commands and the files it came from.
 
     `notes` is the rule for make that the compiler wrote: the object, a colon, and the
     files. A path with a space is cut in two, neither part exists, and the answer is no.
@@ -275,7 +275,7 @@ def compile_what_changed(compiler, commands, force):
 
 
 def version_of(words):
-    """What a compiler says of its version, which an upgrade changes."""
+    """Return what a compiler prints of its version, which an upgrade changes."""
     done = subprocess.run([*words, "--version"], capture_output=True, text=True)
     return done.stdout
 

@@ -142,7 +142,7 @@ def measure(options: argparse.Namespace, path: Path | None) -> None:
     results = Results.read(path) if path and path.exists() else Results()
 
     def not_known(known: Mapping[str, Any], every: list[Any]) -> list[Any]:
-        """What is to be measured: with --missing not what the file has."""
+        """Return what is to be measured: with --missing not what the file has."""
         if not options.missing:
             return every
         return [each for each in every if each.label not in known]

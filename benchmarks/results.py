@@ -23,7 +23,7 @@ Facts = dict[str, Any]
 
 
 class Figures(TypedDict, total=False):
-    """What is measured of an entrant."""
+    """Figures that are measured of an entrant."""
 
     error: float
     seconds: float

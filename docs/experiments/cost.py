@@ -83,7 +83,7 @@ class Cost(TypedDict):
 
 
 class Results(TypedDict):
-    """What relative terms cost, by shape."""
+    """Cost of relative terms, by shape."""
 
     shapes: list[Cost]
 

@@ -80,7 +80,7 @@ def write(name: str) -> None:
 
 
 class Source(TypedDict):
-    """Where results come from, as the files have it."""
+    """Source of results, as the files have it."""
 
     versions: dict[str, str]
     cpu: str

@@ -51,7 +51,7 @@ def measure(variant: str, seed: int, steps: int, layers: int = 2) -> dict[str, A
 
 
 class Variant(TypedDict):
-    """What was measured of a variant, lists by seed."""
+    """Figures of a variant, lists by seed."""
 
     right: list[float]
     loss: list[float]
@@ -59,7 +59,7 @@ class Variant(TypedDict):
 
 
 class Results(TypedDict):
-    """What was measured, by variant."""
+    """Figures by variant."""
 
     every: int
     variants: dict[str, Variant]

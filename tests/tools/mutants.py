@@ -145,7 +145,7 @@ class Core:
 
 
 class Outcome(NamedTuple):
-    """What became of a copy's tests: a verdict, and the test that failed."""
+    """Verdict on a copy: what became of its tests, and the test that failed."""
 
     verdict: str
     test: str = ""
