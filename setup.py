@@ -276,7 +276,9 @@ def compile_what_changed(compiler, commands, force):
 
 def version_of(words):
     """Return what a compiler prints of its version, which an upgrade changes."""
-    done = subprocess.run([*words, "--version"], capture_output=True, text=True)
+    done = subprocess.run(
+        [*words, "--version"], check=False, capture_output=True, text=True
+    )
     return done.stdout
 
 

@@ -316,7 +316,7 @@ def cpu_name() -> str:
     except OSError:
         return "unknown"
     entries = dict(
-        re.findall(r"^(model name|cpu family|model)\s*:\s*(.+)$", text, re.M)
+        re.findall(r"^(model name|cpu family|model)\s*:\s*(.+)$", text, re.MULTILINE)
     )
     if "model name" not in entries:
         return "unknown"

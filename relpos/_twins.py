@@ -130,13 +130,13 @@ def _names(key: str) -> list[str]:
 def _entries(section: str) -> dict[str, str]:
     """Return the entries of a section by their names, where these have a type."""
     # An entry begins at the margin; its description is indented.
-    entries = re.split(r"^(?=\S)", section, flags=re.M)
+    entries = re.split(r"^(?=\S)", section, flags=re.MULTILINE)
     return {entry.partition(" : ")[0]: entry.rstrip() for entry in entries if entry}
 
 
 def sections(docstring: str) -> dict[str, str]:
     """Split a numpydoc docstring by its titles; what comes before them is under ""."""
     # The split gives what is before the titles, and then titles and bodies in turn.
-    parts = re.split(r"^(\w[\w ]*)\n-{3,}\n", cleandoc(docstring), flags=re.M)
+    parts = re.split(r"^(\w[\w ]*)\n-{3,}\n", cleandoc(docstring), flags=re.MULTILINE)
     bodies = [part.strip("\n") for part in parts]
     return {"": bodies[0]} | dict(zip(bodies[1::2], bodies[2::2], strict=True))

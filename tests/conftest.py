@@ -127,6 +127,7 @@ def child(tmp_path):
         source = ["script.py"] if as_file else ["-c", script]
         done = subprocess.run(
             [sys.executable, *options, *source],
+            check=False,
             cwd=tmp_path,
             env=_environment(**environment),
             capture_output=True,

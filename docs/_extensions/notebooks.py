@@ -46,7 +46,7 @@ def read(path: Path) -> Notebook:
     told = rest.strip().partition("\n\n")[0].replace("\n", " ")
     words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", told)  # the card itself is a link
     code = ["".join(c["source"]) for c in cells if c["cell_type"] == "code"]
-    plain = re.sub(r"^[ \t]*[%!].*$", "", "\n".join(code), flags=re.M)
+    plain = re.sub(r"^[ \t]*[%!].*$", "", "\n".join(code), flags=re.MULTILINE)
     tree = ast.parse(plain)
     return Notebook(
         path.stem,

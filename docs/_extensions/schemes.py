@@ -44,7 +44,7 @@ def faults() -> list[str]:
     pages = {path.stem: path for path in FOLDER.glob("*.md") if path.stem != "index"}
     found = [f"no page docs/schemes/{name}.md" for name in sorted(names - {*pages})]
     for name, path in sorted(pages.items()):
-        headings = re.findall(r"^## (.*)$", path.read_text("utf-8"), re.M)
+        headings = re.findall(r"^## (.*)$", path.read_text("utf-8"), re.MULTILINE)
         if name not in names:
             found.append(f"{path.name}: the catalogue has no such scheme")
         elif headings != WRITTEN:

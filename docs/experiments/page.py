@@ -66,7 +66,7 @@ def filled(text: str, name: str) -> str:
     seeds = "1 seed" if len(found.seeds) == 1 else f"{len(found.seeds)} seeds"
     source = f"`{command}`: {found.seconds:.0f} s, {seeds}; {where}.\n"
     block = f"<!-- results of {name} -->\n\n{lines}\n{source}\n<!-- end -->\n"
-    return re.sub(_BLOCK.format(name), lambda _: block, text, flags=re.S)
+    return re.sub(_BLOCK.format(name), lambda _: block, text, flags=re.DOTALL)
 
 
 def write(name: str) -> None:

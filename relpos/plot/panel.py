@@ -200,7 +200,7 @@ def picture(
 def _completed(docstring: str, names: list[str], shared: Mapping[str, str]) -> str:
     """Return a docstring with the sections that it lacks, and with all parameters."""
     parts = sections(docstring)
-    entries = re.findall(r"^(\S.*(?:\n(?: .*)?)*)$", parts["Parameters"], re.M)
+    entries = re.findall(r"^(\S.*(?:\n(?: .*)?)*)$", parts["Parameters"], re.MULTILINE)
     own = {name for entry in entries for name in entry.split(" : ")[0].split(", ")}
     for name, text in shared.items():
         first = name.split(", ")[0]

@@ -141,7 +141,7 @@ def test_error_of_long_sequences(isa, kind, size):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("lq, lk", PATHS)
+@pytest.mark.parametrize(("lq", "lk"), PATHS)
 @pytest.mark.parametrize("mask_dtype", [bool, "float32", "float64"])
 @pytest.mark.parametrize(
     "shape",
@@ -162,7 +162,7 @@ def test_masks(isa, dtype, lq, lk, mask_dtype, shape):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("lq, lk", PATHS)
+@pytest.mark.parametrize(("lq", "lk"), PATHS)
 @pytest.mark.parametrize(
     "window", [(3, 2), (0, 0), (None, 4), (17, None), (0, None), (1000, 1000)]
 )
@@ -178,7 +178,7 @@ def test_windows_and_lengths(isa, dtype, lq, lk, window, kind):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("lq, lk", PATHS)
+@pytest.mark.parametrize(("lq", "lk"), PATHS)
 def test_rows_that_see_nothing(isa, dtype, lq, lk):
     rng = np.random.default_rng(5)
     inputs = qkv(rng, (2,), 2, lq, lk, 16)
@@ -191,7 +191,7 @@ def test_rows_that_see_nothing(isa, dtype, lq, lk):
         assert np.isneginf(got.lse[:, :, 1::3]).all()
 
 
-@pytest.mark.parametrize("lq, lk", PATHS)
+@pytest.mark.parametrize(("lq", "lk"), PATHS)
 @pytest.mark.parametrize("name", ["attn_mask", "rel_bias", "both"])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_row_of_the_most_negative_numbers_is_uniform(isa, dtype, lq, lk, name):
@@ -227,7 +227,7 @@ def test_finite_fills_hide_as_well_as_minus_infinity(isa, dtype, fill):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("lq, lk", PATHS)
+@pytest.mark.parametrize(("lq", "lk"), PATHS)
 def test_minus_infinity_in_a_bias_hides(isa, dtype, lq, lk):
     rng = np.random.default_rng(8)
     keywords = terms(rng, "everything", 2, lq, lk, 16)
@@ -239,7 +239,7 @@ def test_minus_infinity_in_a_bias_hides(isa, dtype, lq, lk):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("lq, lk", PATHS)
+@pytest.mark.parametrize(("lq", "lk"), PATHS)
 def test_large_logits(isa, dtype, lq, lk):
     """Queries and keys four times as large."""
     rng = np.random.default_rng(9)
@@ -253,7 +253,7 @@ def test_large_logits(isa, dtype, lq, lk):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("lq, lk", PATHS)
+@pytest.mark.parametrize(("lq", "lk"), PATHS)
 def test_huge_logits_pick_one_key(isa, dtype, lq, lk):
     """Logits of +-1e30 neither overflow nor lose the winner."""
     rng = np.random.default_rng(10)
@@ -281,7 +281,7 @@ def test_no_gradient_of_a_logit_is_subnormal(isa, dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("lq, lk", PATHS)
+@pytest.mark.parametrize(("lq", "lk"), PATHS)
 @pytest.mark.parametrize("size", [1e-30, 1e30])
 def test_tiny_and_huge_values(isa, dtype, lq, lk, size):
     rng = np.random.default_rng(11)
@@ -290,7 +290,7 @@ def test_tiny_and_huge_values(isa, dtype, lq, lk, size):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("lq, lk", PATHS)
+@pytest.mark.parametrize(("lq", "lk"), PATHS)
 def test_columns_of_very_different_sizes(isa, dtype, lq, lk):
     """Value columns from 1e-30 to 1e30 do not touch each other."""
     rng = np.random.default_rng(20)
@@ -302,7 +302,7 @@ def test_columns_of_very_different_sizes(isa, dtype, lq, lk):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("lq, lk", PATHS)
+@pytest.mark.parametrize(("lq", "lk"), PATHS)
 def test_sums_that_cancel(isa, dtype, lq, lk):
     """Values +x and -x under equal logits: the error is relative to x."""
     rng = np.random.default_rng(21)
@@ -327,7 +327,7 @@ def test_scale_leaves_bias_and_mask_alone(isa, scale):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("lq, lk", PATHS)
+@pytest.mark.parametrize(("lq", "lk"), PATHS)
 @pytest.mark.parametrize("dropout_p", [0.1, 0.5, 0.999])
 def test_dropout_is_the_documented_function_of_the_seed(isa, dtype, lq, lk, dropout_p):
     """lse and weights ignore it; out keeps what philox keeps."""

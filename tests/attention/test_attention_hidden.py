@@ -8,7 +8,7 @@ from problems import DTYPES, PATHS, cast, normal, qkv, run, terms
 from tolerances import assert_bitwise
 
 POISONS = [np.nan, np.inf, -np.inf]
-both_paths = pytest.mark.parametrize("lq, lk", PATHS)
+both_paths = pytest.mark.parametrize(("lq", "lk"), PATHS)
 both_dtypes = pytest.mark.parametrize("dtype", DTYPES)
 
 

@@ -11,7 +11,7 @@ from tolerances import assert_bitwise, assert_results_bitwise, assert_results_cl
 import relpos
 
 pytestmark = pytest.mark.usefixtures("strict_floats")
-both_paths = pytest.mark.parametrize("lq, lk", PATHS)
+both_paths = pytest.mark.parametrize(("lq", "lk"), PATHS)
 both_dtypes = pytest.mark.parametrize("dtype", DTYPES)
 
 
@@ -127,7 +127,7 @@ def test_layouts_of_out(isa, dtype, lq, lk, layout):
 
 
 @both_dtypes
-@pytest.mark.parametrize("lq, lk", [*PATHS, (130, 700), (1, 3000)])
+@pytest.mark.parametrize(("lq", "lk"), [*PATHS, (130, 700), (1, 3000)])
 @pytest.mark.parametrize("labels", [None, "int16"])
 def test_threads(isa, dtype, lq, lk, labels):
     given = problem(lq, lk, dtype, labels=labels, batch=(3, 2))

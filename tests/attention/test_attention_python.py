@@ -100,7 +100,7 @@ REACH = [  # visible relative positions run from low to high
 ]
 
 
-@pytest.mark.parametrize("options, low, high", REACH)
+@pytest.mark.parametrize(("options", "low", "high"), REACH)
 def test_beyond_raise_knows_the_visible_pairs(rng, options, low, high):
     data = square(rng)
     table = normal(rng, high - low + 1, D)

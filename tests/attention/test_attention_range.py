@@ -9,7 +9,7 @@ from tolerances import assert_bitwise, assert_close
 
 import relpos
 
-both_paths = pytest.mark.parametrize("lq, lk", PATHS)
+both_paths = pytest.mark.parametrize(("lq", "lk"), PATHS)
 both_dtypes = pytest.mark.parametrize("dtype", DTYPES)
 
 

@@ -14,7 +14,7 @@ from tolerances import assert_bitwise, assert_close, assert_results_bitwise
 import relpos
 
 pytestmark = pytest.mark.usefixtures("strict_floats")
-both_paths = pytest.mark.parametrize("lq, lk", PATHS)
+both_paths = pytest.mark.parametrize(("lq", "lk"), PATHS)
 both_dtypes = pytest.mark.parametrize("dtype", DTYPES)
 
 
@@ -40,7 +40,7 @@ def test_tables_shared_per_head_and_per_item(isa, dtype, lq, lk, lead):
 @both_paths
 @pytest.mark.parametrize("beyond", ["clip", "zero"])
 @pytest.mark.parametrize(
-    "rows, first", [(1, 0), (6, -20), (64, -70), (6, 5), (4, -900)]
+    ("rows", "first"), [(1, 0), (6, -20), (64, -70), (6, 5), (4, -900)]
 )
 def test_where_the_table_lies(isa, dtype, lq, lk, beyond, rows, first):
     """Tables that cover the middle, one end, or nothing of what the call reaches."""
@@ -64,7 +64,7 @@ def test_each_item_at_its_own_offset(isa, dtype, lq, lk):
 FAR = 2**59
 
 
-@pytest.mark.parametrize("lq, lk", PATHS)
+@pytest.mark.parametrize(("lq", "lk"), PATHS)
 @pytest.mark.parametrize("window", [(2**63 - 2,) * 2, (None, 2**62), (FAR, 0), None])
 @pytest.mark.parametrize("name", ["rel_key", "rel_query", "rel_value", "rel_bias"])
 def test_extreme_positions(isa, lq, lk, window, name):
@@ -137,7 +137,7 @@ def test_labels_of_tables_with_many_rows(isa, dtype, rows):
 
 @both_dtypes
 @both_paths
-@pytest.mark.parametrize("heads, key_heads", [(4, 1), (6, 2), (3, 3)])
+@pytest.mark.parametrize(("heads", "key_heads"), [(4, 1), (6, 2), (3, 3)])
 def test_grouped_heads(isa, dtype, lq, lk, heads, key_heads):
     rng = np.random.default_rng(7)
     keywords = terms(rng, "everything", heads, lq, lk, 16) | {"enable_gqa": True}
@@ -184,7 +184,8 @@ def table(rng, rows, columns, dtype):
 
 @both_dtypes
 @pytest.mark.parametrize(
-    "lq, lk, rows", [(5, 5, 9), (40, 40, 9), (270, 270, 9), (3, 7, 1), (40, 9, 61)]
+    ("lq", "lk", "rows"),
+    [(5, 5, 9), (40, 40, 9), (270, 270, 9), (3, 7, 1), (40, 9, 61)],
 )
 def test_shaw_attention(isa, dtype, lq, lk, rows):
     rng = np.random.default_rng(11)
@@ -198,7 +199,7 @@ def test_shaw_attention(isa, dtype, lq, lk, rows):
 
 
 @both_dtypes
-@pytest.mark.parametrize("lq, lk", [(5, 5), (40, 40), (270, 270), (5, 3)])
+@pytest.mark.parametrize(("lq", "lk"), [(5, 5), (40, 40), (270, 270), (5, 3)])
 def test_relative_global_attention(isa, dtype, lq, lk):
     rng = np.random.default_rng(12)
     q, k, v, _, _ = scheme_problem(rng, lq, lk, dtype)
@@ -215,7 +216,7 @@ def test_relative_global_attention(isa, dtype, lq, lk):
 
 
 @both_dtypes
-@pytest.mark.parametrize("lq, lk", [*PATHS, (40, 40), (1, 5), (35, 50)])
+@pytest.mark.parametrize(("lq", "lk"), [*PATHS, (40, 40), (1, 5), (35, 50)])
 @pytest.mark.parametrize("causal", [False, True])
 def test_transformer_xl_attention(isa, dtype, lq, lk, causal):
     rng = np.random.default_rng(13)

@@ -43,7 +43,7 @@ def call(changes):
     return relpos.attention(**TOKENS | changes)
 
 
-@pytest.mark.parametrize("good, changes, error, pattern", REFUSED)
+@pytest.mark.parametrize(("good", "changes", "error", "pattern"), REFUSED)
 def test_attention(good, changes, error, pattern):
     with pytest.raises(error, match=pattern):
         relpos.attention(**good | changes)
@@ -66,7 +66,9 @@ def function_of(name):
     return getattr(relpos, name, None) or getattr(relpos.recipes, name)
 
 
-@pytest.mark.parametrize("function, error, changes, pattern", [*SCHEMES, *BIASES])
+@pytest.mark.parametrize(
+    ("function", "error", "changes", "pattern"), [*SCHEMES, *BIASES]
+)
 def test_schemes_biases_and_recipes(function, error, changes, pattern):
     """The first argument of the row is the one that the message names."""
     name = next(iter(changes))

@@ -61,7 +61,9 @@ def test_rows_that_share_keys(isa, kind, window):
 
 @pytest.mark.devmode  # a newer gcc has failed it
 @both_dtypes
-@pytest.mark.parametrize("lq, group", [(1, 3), (1, 4), (1, 5), (2, 3), (3, 4), (7, 5)])
+@pytest.mark.parametrize(
+    ("lq", "group"), [(1, 3), (1, 4), (1, 5), (2, 3), (3, 4), (7, 5)]
+)
 def test_rows_of_other_heads_change_no_bits(isa, dtype, lq, group):
     """A row has the same bits whichever rows the kernel computes together with it."""
     rng = np.random.default_rng(lq)
@@ -118,7 +120,7 @@ ROWS = {name: LAYOUTS[name] for name in ("transposed", "negative", "spaced")}
 
 @both_dtypes
 @pytest.mark.parametrize("layout", [*ROWS.values(), padded])
-@pytest.mark.parametrize("lq, lk", [(5, 70), (1, 700)])
+@pytest.mark.parametrize(("lq", "lk"), [(5, 70), (1, 700)])
 @pytest.mark.parametrize("d", [48, 64, 72])
 def test_rows_that_lie_apart_give_the_same_bits(isa, dtype, layout, d, lq, lk):
     """Rows of whole vectors side by side are read where they lie, others are copied."""

@@ -40,7 +40,7 @@ def problem(kind, lq, lk):
 
 
 @pytest.mark.sanitized
-@pytest.mark.parametrize("lq, lk", LENGTHS)
+@pytest.mark.parametrize(("lq", "lk"), LENGTHS)
 @pytest.mark.parametrize("kind", ["plain", "shaw", "music", "bias", "everything"])
 def test_on_top_of_every_term(isa, kind, lq, lk):
     check_all(*problem(kind, lq, lk))

@@ -256,7 +256,7 @@ HUGE, LARGE = np.float32([[[1e20, 1e20]]]), np.float32([[[1e19, -1e19]]])
 
 
 @pytest.mark.parametrize(
-    "query, key, others",
+    ("query", "key", "others"),
     [
         (HUGE, LARGE, {"scale": 1e-3}),
         (0 * HUGE, LARGE, {"scale": 1e-3, "pos_bias_u": HUGE[0]}),
@@ -303,7 +303,9 @@ def test_the_inputs_stay_as_they_are():
         assert_bitwise(x[name], value)
 
 
-@pytest.mark.parametrize("lq, lk, d", [(0, 3, 2), (3, 0, 2), (3, 3, 0), (0, 0, 0)])
+@pytest.mark.parametrize(
+    ("lq", "lk", "d"), [(0, 3, 2), (3, 0, 2), (3, 3, 0), (0, 0, 0)]
+)
 def test_empty(lq, lk, d):
     q, k = np.ones((2, lq, d)), np.ones((2, lk, d))
     table, bias = np.ones((3, d)), np.ones(3)
@@ -342,7 +344,7 @@ def concerns_scores(good, changes, error, pattern):
 
 
 @pytest.mark.parametrize(
-    "good, changes", [row[:2] for row in REFUSED if concerns_scores(*row)]
+    ("good", "changes"), [row[:2] for row in REFUSED if concerns_scores(*row)]
 )
 def test_what_attention_refuses_is_refused_in_the_same_words(good, changes):
     given = good | changes

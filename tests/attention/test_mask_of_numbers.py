@@ -65,8 +65,8 @@ def test_python_shows_it_once_for_a_line():
     assert second == first + 1
 
 
-@pytest.mark.parametrize("dtype", (np.float16, np.float32, np.float64))
-@pytest.mark.parametrize("number", (-1, 0.5, 2, -np.inf, np.nan, 1 + 2**-10, 6e-8))
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("number", [-1, 0.5, 2, -np.inf, np.nan, 1 + 2**-10, 6e-8])
 def test_zeros_alone_ones_alone_and_other_numbers_are_not_warned_of(dtype, number):
     mask = ALLOWED.astype(dtype)
     assert warned(relpos.attention, X, X, X, mask)
@@ -86,7 +86,7 @@ def test_masks_of_more_entries_are_not_looked_at():
     assert warned(relpos.attention, query, key, key, repeated)
 
 
-@pytest.mark.parametrize("dtype", (np.float16, np.float32, np.float64))
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 @pytest.mark.parametrize("isa", _core.by_isa)
 def test_the_loop_finds_every_number_in_any_layout(isa, dtype):
     """A single entry decides, wherever it is, in every layout and length."""

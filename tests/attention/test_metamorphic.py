@@ -17,7 +17,7 @@ from tolerances import assert_bitwise, assert_close, assert_lse_close, largest
 import relpos
 
 pytestmark = pytest.mark.usefixtures("strict_floats")
-both_paths = pytest.mark.parametrize("lq, lk", PATHS)
+both_paths = pytest.mark.parametrize(("lq", "lk"), PATHS)
 both_dtypes = pytest.mark.parametrize("dtype", DTYPES)
 SAME = "same_formula"
 
@@ -65,7 +65,7 @@ def test_2_translation(isa, dtype, lq, lk, kind, moved):
 
 
 @both_dtypes
-@pytest.mark.parametrize("lq, lk", [(5, 5), (5, 40), (40, 40), (40, 300)])
+@pytest.mark.parametrize(("lq", "lk"), [(5, 5), (5, 40), (40, 40), (40, 300)])
 @pytest.mark.parametrize("with_values", [False, True])
 def test_3_clipping_is_repeating_the_end_rows(isa, dtype, lq, lk, with_values):
     """k that reaches every pair clips nothing; a smaller one repeats the end rows."""
@@ -102,7 +102,7 @@ def test_4_one_row_tables_say_nothing_about_position(isa, dtype, lq, lk):
 
 @both_dtypes
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("lq, lk", [(3, 12), (12, 40), (40, 300)])
+@pytest.mark.parametrize(("lq", "lk"), [(3, 12), (12, 40), (40, 300)])
 def test_5_memory_is_the_front_of_the_sequence(isa, dtype, causal, lq, lk):
     """The last rows of Transformer-XL on everything at once."""
     rng = np.random.default_rng(5)

@@ -14,7 +14,7 @@ from relpos._attention.problem import Part
 
 
 @pytest.mark.parametrize("first_key", [4, 5])  # the generator makes four keys at once
-@pytest.mark.parametrize("lq, lk", PATHS)
+@pytest.mark.parametrize(("lq", "lk"), PATHS)
 def test_a_part_keeps_the_pairs_that_the_whole_keeps(isa, lq, lk, first_key):
     """Items 1 and 3 of four, heads from 1, queries from 2."""
     rng = np.random.default_rng(14)
@@ -33,7 +33,7 @@ def test_a_part_keeps_the_pairs_that_the_whole_keeps(isa, lq, lk, first_key):
     assert_close(found.value, dropped.swapaxes(-1, -2) @ query, "gradient")
 
 
-@pytest.mark.parametrize("lq, lk", PATHS)
+@pytest.mark.parametrize(("lq", "lk"), PATHS)
 def test_gradients_of_parts_of_the_keys_add_up(isa, lq, lk):
     """Tables have corrected ends, and decay reaches queries after the keys."""
     rng = np.random.default_rng(15)

@@ -78,7 +78,7 @@ def test_bytes_and_flops_by_hand():
     assert costs.output == 8 * heads * 10 * 4
 
 
-@pytest.mark.parametrize("lq, lk", [(1, 1), (3, 9), (9, 3), (9, 9)])
+@pytest.mark.parametrize(("lq", "lk"), [(1, 1), (3, 9), (9, 3), (9, 9)])
 @pytest.mark.parametrize("causal", [False, True])
 def test_pairs_and_rows_are_those_that_occur(lq, lk, causal):
     """Visible pairs by counting; tables long enough, none longer than it must be."""

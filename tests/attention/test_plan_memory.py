@@ -48,7 +48,7 @@ class Recorder:
 
 
 @pytest.mark.parametrize("name", KINDS)
-@pytest.mark.parametrize("lq, lk", [(3, 90), (70, 150), (300, 300), (40, 5)])
+@pytest.mark.parametrize(("lq", "lk"), [(3, 90), (70, 150), (300, 300), (40, 5)])
 def test_the_kernel_is_asked_of_the_very_call(monkeypatch, name, lq, lk, isa):
     """Arrays without memory replace the operands of a real call."""
     recorder = Recorder(isa)

@@ -46,7 +46,7 @@ def named(inputs, keywords, **more):
 @everywhere
 @both_dtypes
 @pytest.mark.parametrize("dp", WIDTHS)
-@pytest.mark.parametrize("lq, lk", SHAPES)
+@pytest.mark.parametrize(("lq", "lk"), SHAPES)
 def test_forward(isa, dtype, lq, lk, dp, place):
     rows, settings = PLACES[place]
     inputs, keywords = problem(lq, lk, dp, rows)
@@ -55,7 +55,7 @@ def test_forward(isa, dtype, lq, lk, dp, place):
 
 @everywhere
 @pytest.mark.parametrize("dp", [1, 4, 16, 23])
-@pytest.mark.parametrize("lq, lk", SHAPES)
+@pytest.mark.parametrize(("lq", "lk"), SHAPES)
 def test_gradients(lq, lk, dp, place):
     rows, settings = PLACES[place]
     rng = np.random.default_rng([lq, dp])
@@ -138,7 +138,7 @@ def test_without_columns_there_is_no_term():
 
 
 @pytest.mark.parametrize("dp", [3, 16])
-@pytest.mark.parametrize("lq, lk", SHAPES)
+@pytest.mark.parametrize(("lq", "lk"), SHAPES)
 def test_what_is_hidden_may_be_nan(isa, lq, lk, dp):
     """A padded query's position query, with no gradient, and rows that no pair uses."""
     inputs, keywords = problem(lq, lk, dp, 2 * lk + 1)

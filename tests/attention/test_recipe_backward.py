@@ -74,7 +74,7 @@ def random_gradients(recipe, dtype=None):
     }
 
 
-@pytest.mark.parametrize("name, changes", [*((name, {}) for name in NAMES), *MORE])
+@pytest.mark.parametrize(("name", "changes"), [*((name, {}) for name in NAMES), *MORE])
 def test_gradients_equal_differences(name, changes):
     """Differences of any sum of the arrays, along any direction of the parameters."""
     forward, given = getattr(recipes, name), good(name, changes)
@@ -102,7 +102,7 @@ def test_gradients_equal_differences(name, changes):
 
 
 @every_recipe
-@pytest.mark.parametrize("dtype, limit", [("float16", 5e-4), ("float32", 2e-6)])
+@pytest.mark.parametrize(("dtype", "limit"), [("float16", 5e-4), ("float32", 2e-6)])
 def test_gradients_have_the_dtype_of_their_parameter(name, dtype, limit):
     given = good(name, dtype=dtype)
     recipe = getattr(recipes, name)(**given)

@@ -36,7 +36,7 @@ def check(inputs, dtype, score, keywords, scale=D**-0.5, **options):
 
 @both_dtypes
 @pytest.mark.parametrize("key_query", [False, True])
-@pytest.mark.parametrize("lq, lk, past", [(7, 7, 0), (2, 7, 5), (1, 7, 6)])
+@pytest.mark.parametrize(("lq", "lk", "past"), [(7, 7, 0), (2, 7, 5), (1, 7, 6)])
 def test_bert(rng, isa, dtype, key_query, lq, lk, past):
     """e = table[i - j + P - 1]; with a cache i counts what came before."""
     q, k, _ = inputs = qkv(rng, (B,), H, lq, lk, D)
@@ -52,9 +52,9 @@ def test_bert(rng, isa, dtype, key_query, lq, lk, past):
 
 
 @both_dtypes
-@pytest.mark.parametrize("lq, lk, past", [(20, 20, 0), (2, 20, 18)])
+@pytest.mark.parametrize(("lq", "lk", "past"), [(20, 20, 0), (2, 20, 18)])
 @pytest.mark.parametrize("kinds", ["c2p", "p2c", "both"])
-@pytest.mark.parametrize("span, last", [(6, None), (6, 16), (5, 6)])
+@pytest.mark.parametrize(("span", "last"), [(6, None), (6, 16), (5, 6)])
 def test_deberta(rng, isa, dtype, lq, lk, past, kinds, span, last):
     """Both directions take the row of i - j; longer than max_position, too."""
     q, k, _ = inputs = qkv(rng, (B,), H, lq, lk, D)
@@ -115,7 +115,7 @@ def test_deberta_without_tables_is_plain_attention(rng):
 
 @both_dtypes
 @pytest.mark.parametrize("both", [True, False])
-@pytest.mark.parametrize("lq, lk, past", [(40, 40, 0), (2, 40, 38), (3, 40, 0)])
+@pytest.mark.parametrize(("lq", "lk", "past"), [(40, 40, 0), (2, 40, 38), (3, 40, 0)])
 def test_t5(rng, isa, dtype, both, lq, lk, past):
     """Farther than max_distance, too: the recipe does not know the lengths."""
     weight = normal(rng, 8, H)
@@ -138,7 +138,7 @@ def test_umt5_has_the_arguments_and_defaults_of_t5():
 
 
 @both_dtypes
-@pytest.mark.parametrize("kind, batch", [("bi", ()), ("bi", (B,)), ("uni", ())])
+@pytest.mark.parametrize(("kind", "batch"), [("bi", ()), ("bi", (B,)), ("uni", ())])
 def test_xlnet(rng, isa, dtype, kind, batch):
     """Row of distance d: Lk - d. A table per batch item serves bi_data."""
     lq, lk = 4, 7
@@ -277,7 +277,7 @@ def test_a_table_of_the_same_square_grid_stays_bit_for_bit(rng):
     assert_bitwise(recipes.beit(table, (3, 3))["rel_bias"], table.T)
 
 
-@pytest.mark.parametrize("window, pretrained", [((2, 3), None), ((3, 4), (6, 5))])
+@pytest.mark.parametrize(("window", "pretrained"), [((2, 3), None), ((3, 4), (6, 5))])
 def test_swin_v2_by_loops(rng, window, pretrained):
     w1, b1, w2 = normal(rng, 7, 2), normal(rng, 7), normal(rng, 3, 7)
     keywords = recipes.swin_v2(w1, b1, w2, window, pretrained_window=pretrained)

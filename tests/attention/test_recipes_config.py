@@ -214,7 +214,7 @@ def same(got, want, kind):
             assert got[name] == value, name
 
 
-@pytest.mark.parametrize("kind, config, state, layer, recipe", CASES)
+@pytest.mark.parametrize(("kind", "config", "state", "layer", "recipe"), CASES)
 def test_the_recipe_of_a_model(kind, config, state, layer, recipe):
     want = recipe([*state.values()])
     values = {"model_type": kind, **config}
@@ -232,7 +232,7 @@ def test_every_model_is_tried():
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("kind, config, state, layer, recipe", CASES)
+@pytest.mark.parametrize(("kind", "config", "state", "layer", "recipe"), CASES)
 def test_weights_as_tensors(kind, config, state, layer, recipe):
     """bfloat16 too, as models are stored."""
     torch = pytest.importorskip("torch")
@@ -355,7 +355,7 @@ GPT_OSS = {"model_type": "gpt_oss"}
 SINKS = {"model.layers.0.self_attn.sinks": table(H)}
 
 
-@pytest.mark.parametrize("changes, error, pattern", changes(REFUSED, globals()))
+@pytest.mark.parametrize(("changes", "error", "pattern"), changes(REFUSED, globals()))
 def test_what_does_not_fit(changes, error, pattern):
     good = {"config": W2V_CONFIG, "state_dict": W2V, "layer": 1}
     recipes.from_config(**good)

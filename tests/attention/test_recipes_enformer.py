@@ -55,7 +55,9 @@ def densities(length, count):
 
 
 @pytest.mark.parametrize("rule", ["positions", "features"])
-@pytest.mark.parametrize("length, count", [(1, 1), (1, 3), (2, 2), (9, 4), (50, 32)])
+@pytest.mark.parametrize(
+    ("length", "count"), [(1, 1), (1, 3), (2, 2), (9, 4), (50, 32)]
+)
 def test_gamma_features_of_any_length(length, count, rule):
     """The largest density over all distances of this length, or over the columns."""
     each = densities(length, count)

@@ -15,7 +15,7 @@ from relpos._demo.recorded import load
 
 
 @pytest.mark.parametrize(
-    "lq, lk, offset", [(1, 4, 3), (5, 5, 0), (4, 6, 1), (6, 2, -4)]
+    ("lq", "lk", "offset"), [(1, 4, 3), (5, 5, 0), (4, 6, 1), (6, 2, -4)]
 )
 def test_schemes_are_cases_of_attention(lq, lk, offset):
     rng = np.random.default_rng(23)

@@ -178,7 +178,7 @@ def test_schemes_take_labels_and_buckets(rng):
 
 
 @pytest.mark.parametrize(
-    "name, typed, settings",
+    ("name", "typed", "settings"),
     [
         ("shaw_attention", keywords.ShawKeywords, {}),
         (

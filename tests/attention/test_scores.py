@@ -90,7 +90,7 @@ def test_default_offset_and_scale(kind):
         )
 
 
-@pytest.mark.parametrize("lq, lk", [(4, 4), (3, 8), (8, 3), (1, 6)])
+@pytest.mark.parametrize(("lq", "lk"), [(4, 4), (3, 8), (8, 3), (1, 6)])
 def test_the_length_of_a_table_tells_its_origin(lq, lk):
     """Lk, Lk + Lq - 1 and 2 Lk - 1 rows, and no other number, begin at -(Lk - 1)."""
     told = (lk, lk + lq - 1, 2 * lk - 1)

@@ -73,7 +73,9 @@ def truth(names, height, width, lq):
 
 @pytest.mark.sanitized
 @pytest.mark.parametrize("names", SETS, ids=", ".join)
-@pytest.mark.parametrize("height, width, lq", [(6, 11, 5), (6, 11, 66), (18, 33, 594)])
+@pytest.mark.parametrize(
+    ("height", "width", "lq"), [(6, 11, 5), (6, 11, 66), (18, 33, 594)]
+)
 def test_every_table_and_engine(isa, names, height, width, lq):
     """Few queries, one tile, many; rel_query goes row by row."""
     problem, want = truth(names, height, width, lq)

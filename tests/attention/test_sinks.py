@@ -142,7 +142,7 @@ def test_sinks_up_to_the_largest_number(isa, engine, dtype, part):
 
 
 @both_dtypes
-@pytest.mark.parametrize("lq, lk", [(3, 1500), (70, 90)])
+@pytest.mark.parametrize(("lq", "lk"), [(3, 1500), (70, 90)])
 def test_large_sinks_and_large_logits(isa, dtype, lq, lk):
     """The larger of the two is all of its row."""
     largest = float(np.finfo(dtype).max)
@@ -173,7 +173,7 @@ def test_a_sink_that_is_no_number_is_one_of_its_head(isa, engine, strange):
         assert_bitwise(mine[:, 1], other[:, 1])
 
 
-@pytest.mark.parametrize("lq, lk", [(3, 40), (50, 700)])
+@pytest.mark.parametrize(("lq", "lk"), [(3, 40), (50, 700)])
 def test_merged_results_have_the_sink_of_one_part(lq, lk):
     rng = np.random.default_rng(4)
     q, k, v = qkv(rng, (), H, lq, lk, 6)

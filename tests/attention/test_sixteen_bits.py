@@ -187,7 +187,7 @@ def result_cases():
         yield pytest.param(tokens.split(), beside, want, id=row)
 
 
-@pytest.mark.parametrize("tokens, beside, want", [*result_cases()])
+@pytest.mark.parametrize(("tokens", "beside", "want"), [*result_cases()])
 def test_the_dtype_of_the_result(tokens, beside, want):
     dtypes = [np.dtype(bfloat16) if x == "bfloat16" else np.dtype(x) for x in tokens]
     other = np.dtype(bfloat16) if beside == "bfloat16" else np.dtype(beside)
@@ -207,7 +207,7 @@ def test_the_dtype_of_the_result(tokens, beside, want):
         assert result.lse.dtype.name == result.weights.dtype.name == computed
 
 
-@pytest.mark.parametrize("tokens, beside, want", [*result_cases()])
+@pytest.mark.parametrize(("tokens", "beside", "want"), [*result_cases()])
 def test_the_dtype_of_the_result_of_tensors(tokens, beside, want):
     torch = pytest.importorskip("torch")
     attention = pytest.importorskip("relpos.torch").attention

@@ -117,7 +117,7 @@ def test_zeros_infinities_and_nan(isa, dtype):
 @both_dtypes
 @pytest.mark.parametrize("hidden", [np.nan, np.inf])
 @pytest.mark.parametrize("by", ["attn_mask", "rel_bias"])
-@pytest.mark.parametrize("lq, lk", [(1, 2), (1, 5), (2, 7), (3, 19), (6, 35)])
+@pytest.mark.parametrize(("lq", "lk"), [(1, 2), (1, 5), (2, 7), (3, 19), (6, 35)])
 def test_what_is_hidden_changes_no_bit(isa, dtype, hidden, by, lq, lk):
     """Large logits and a hidden one among the last keys, which fill no vector."""
     rng = np.random.default_rng(5)

@@ -162,7 +162,7 @@ def test_maxima_that_rise_in_some_rows_only(isa, dtype, kind):
 
 
 @both_dtypes
-@pytest.mark.parametrize("lq, lk", [(37, 1100), (3, 1100)])
+@pytest.mark.parametrize(("lq", "lk"), [(37, 1100), (3, 1100)])
 @pytest.mark.parametrize("at", [0, 511, 512, 1099])
 def test_a_logit_of_nan_makes_its_row_nan(isa, dtype, lq, lk, at):
     """At any position among the keys; a larger logit after it changes nothing."""

@@ -159,7 +159,7 @@ def test_few_queries_have_the_same_bits_on_any_threads(isa, dtype, sizes):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("lead, sizes", [*((x, FEW_SLICES) for x in LEADS),
+@pytest.mark.parametrize(("lead", "sizes"), [*((x, FEW_SLICES) for x in LEADS),
                                          ("offsets", FEW_QUERIES[0])])  # fmt: skip
 def test_some_items_alone_have_the_same_bits(isa, dtype, lead, sizes):
     problem = make(sizes, lead).cast(dtype)

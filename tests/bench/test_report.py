@@ -88,7 +88,7 @@ def test_the_page_has_every_row_and_says_who_was_left_out(results):
     assert "![a picture](pictures/ratios.svg)" in page
     assert "a CPU, avx2" in page
     assert "numpy 2.0" in page and "torch" not in report.about(results)
-    lines = re.findall(r"^\| .* \|$", page, re.M)
+    lines = re.findall(r"^\| .* \|$", page, re.MULTILINE)
     assert "| Music Transformer | forward | 12.5 ms | 0.80 | 1.00 | blocks" in page
     shapes = [line for line in lines if re.search(r"\d+, \d, \d+, 64", line)]
     assert "| Shaw / plain | causal |" in page
@@ -150,7 +150,7 @@ plain = [9.0]
 
 def cells(text):
     """The table of a text: its rows by their first cells."""
-    rows = re.findall(r"^\| (.*) \|$", text, re.M)
+    rows = re.findall(r"^\| (.*) \|$", text, re.MULTILINE)
     return {name: rest for name, *rest in (row.split(" | ") for row in rows)}
 
 

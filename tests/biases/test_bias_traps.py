@@ -55,7 +55,7 @@ def usual_t5(distance, exact, width, last, dtype):
 
 
 @pytest.mark.parametrize(
-    "count, last, edges, dtype",
+    ("count", "last", "edges", "dtype"),
     [
         (48, 81, [36], np.float32),
         (17, 27, [12], np.float32),
@@ -76,7 +76,7 @@ def test_t5_distance_on_an_edge_that_rounding_moves(count, last, edges, dtype):
     assert set(distances[usual != got].tolist()) >= set(edges)
 
 
-@pytest.mark.parametrize("size, last", [(32, 129), (32, 1025), (128, 513)])
+@pytest.mark.parametrize(("size", "last"), [(32, 129), (32, 1025), (128, 513)])
 def test_deberta_distance_on_an_edge_that_float64_moves(size, last):
     """The recorded settings at which upstream's float64 and whole numbers differ."""
     middle = size // 2

@@ -36,7 +36,7 @@ T5_GRID = [
 ]
 
 
-@pytest.mark.parametrize("both, count, last", T5_GRID)
+@pytest.mark.parametrize(("both", "count", "last"), T5_GRID)
 def test_8_t5_buckets_equal_whole_numbers(both, count, last, sized):
     settings = {"bidirectional": both, "num_buckets": count, "max_distance": last}
     far = FAR[:: sized(4, 1)]
@@ -54,7 +54,7 @@ DEBERTA_GRID = [
 ]
 
 
-@pytest.mark.parametrize("size, last", DEBERTA_GRID)
+@pytest.mark.parametrize(("size", "last"), DEBERTA_GRID)
 def test_deberta_buckets_equal_whole_numbers(size, last, sized):
     settings = {"bucket_size": size, "max_position": last}
     near = FAR[np.abs(FAR) <= min(2 * last, 1100)][:: sized(4, 1)]
@@ -74,7 +74,7 @@ def test_buckets_widen_and_end_at_the_last_distance():
     assert at_end.tolist() == [255, 256]
 
 
-@pytest.mark.parametrize("size, last", [(4, 6), (256, 512), (8, 2**59)])
+@pytest.mark.parametrize(("size", "last"), [(4, 6), (256, 512), (8, 2**59)])
 def test_deberta_buckets_go_on_to_the_last_distance(size, last):
     settings = {"bucket_size": size, "max_position": last}
     far = [2**59, 2**60, 2**60 + 1, 2**61, 2**62, 2**63 - 1, 1 - 2**63, -(2**63)]
@@ -165,7 +165,9 @@ def test_t5_bias(rng, dtype, both):
         assert_bitwise(got, oracle.t5_bias(weight, length, **settings))
 
 
-@pytest.mark.parametrize("buckets, heads", [(32, 32), (32, 128), (16, 32), (64, 32)])
+@pytest.mark.parametrize(
+    ("buckets", "heads"), [(32, 32), (32, 128), (16, 32), (64, 32)]
+)
 def test_t5_weights_that_do_not_lie_transposed(rng, buckets, heads):
     """As many heads as T5 has buckets: said to be so, or T5's own (3B has 32 x 32)."""
     weight = normal(rng, buckets, heads)
@@ -251,7 +253,9 @@ PARAMETERS = {
 }
 
 
-@pytest.mark.parametrize("bias, backward, make", PARAMETERS.values(), ids=PARAMETERS)
+@pytest.mark.parametrize(
+    ("bias", "backward", "make"), PARAMETERS.values(), ids=PARAMETERS
+)
 def test_gradients_through_attention_equal_differences(rng, bias, backward, make):
     """Parameters -> bias -> attention, 5 points along 20 directions."""
     q, k, v = qkv(rng, (2,), 3, 6, 8, 4)
@@ -382,7 +386,9 @@ def test_definitions_are_the_loops(rng):
 
 
 @both_dtypes
-@pytest.mark.parametrize("lq, lk, offset", [(5, 40, 35), (40, 40, 0), (40, 300, -7)])
+@pytest.mark.parametrize(
+    ("lq", "lk", "offset"), [(5, 40, 35), (40, 40, 0), (40, 300, -7)]
+)
 def test_8_each_bias_equals_the_generic_forms(isa, dtype, lq, lk, offset):
     """As a table by offset, by labels of pairs, by buckets, and as a dense mask."""
     rng = np.random.default_rng(8)
@@ -421,7 +427,7 @@ def test_8_each_bias_equals_the_generic_forms(isa, dtype, lq, lk, offset):
 
 
 @both_dtypes
-@pytest.mark.parametrize("lq, lk, offset", [(5, 40, 35), (40, 300, -7)])
+@pytest.mark.parametrize(("lq", "lk", "offset"), [(5, 40, 35), (40, 300, -7)])
 def test_8_shaw_keys_equal_the_generic_forms(isa, dtype, lq, lk, offset):
     """As clipped rows, by labels of pairs, by buckets, and as a row per offset."""
     rng = np.random.default_rng(8)

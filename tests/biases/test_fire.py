@@ -23,7 +23,7 @@ ROUNDING = {"float32": 1e-6, "float64": 1e-13}  # of the result; both computed i
 
 
 @pytest.mark.parametrize("signed", [False, True])
-@pytest.mark.parametrize("lq, lk, offset", SIZES)
+@pytest.mark.parametrize(("lq", "lk", "offset"), SIZES)
 def test_bias_is_the_loops(lq, lk, offset, signed):
     parameters = network(np.random.default_rng(2))
     options = {"query_offset": offset, "signed": signed, "eps": 1e-3}
@@ -57,7 +57,7 @@ def test_special_networks(name, signed):
 
 
 @pytest.mark.parametrize("signed", [False, True])
-@pytest.mark.parametrize("lq, lk, offset", SIZES)
+@pytest.mark.parametrize(("lq", "lk", "offset"), SIZES)
 def test_gradients_are_five_point_differences(lq, lk, offset, signed):
     rng = np.random.default_rng(4)
     parameters = network(rng, heads=2, width=3)
@@ -201,7 +201,7 @@ grad_bias=np.ones((2, 4, 4), bool) -> TypeError: grad_bias: …bool; expected fl
 )
 
 
-@pytest.mark.parametrize("changes, error, pattern", BAD)
+@pytest.mark.parametrize(("changes", "error", "pattern"), BAD)
 def test_bad_calls(changes, error, pattern):
     if "grad_bias" not in changes:
         with pytest.raises(error, match=pattern):

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.usefixtures("strict_floats"), pytest.mark.devmode]
 
 
 @pytest.mark.sanitized
-@pytest.mark.parametrize("variant, signed, lq, lk", CASES)
+@pytest.mark.parametrize(("variant", "signed", "lq", "lk"), CASES)
 def test_everywhere(variant, signed, lq, lk, sized):
     problem = Problem(variant, signed, lq, lk)
     want, truth = dense_oracle.attention(**problem.dense), problem.gradients()
@@ -83,7 +83,7 @@ def test_infinite_weights_show(w1, b1, offset, signed, isa):
         np.testing.assert_allclose(got, want, rtol=1e-12)
 
 
-@pytest.mark.parametrize("w1, b1", [(1.0, -1.0), (-1.0, 1.0)])
+@pytest.mark.parametrize(("w1", "b1"), [(1.0, -1.0), (-1.0, 1.0)])
 def test_a_unit_whose_input_is_0_has_no_gradient(w1, b1, isa):
     """Without eps the first key has x = 1 for every query beyond the threshold."""
     parameters, grad = ([w1], [b1], [[1.0]], [0.0], 1.0, 1.0), np.ones((1, 6, 1))
@@ -167,7 +167,7 @@ def test_recorded_bias_and_gradients_through_the_fused_engine(dtype, golden_fold
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("variant", ["causal", "item_offsets", "dropout", "bands"])
-@pytest.mark.parametrize("lq, lk", [(7, 1300), (300, 1100)])
+@pytest.mark.parametrize(("lq", "lk"), [(7, 1300), (300, 1100)])
 def test_threads_change_nothing(variant, lq, lk, dtype, isa):
     problem = Problem(variant, False, lq, lk)
     want, grads = problem.run(dtype, num_threads=1), problem.backward(dtype, 1)

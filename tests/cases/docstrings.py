@@ -37,13 +37,13 @@ SECTIONS = (
 
 def sections(thing):
     """The sections of a docstring by their titles; what comes before them by ''."""
-    parts = re.split(r"^(\w[\w ]*)\n-{3,}$", inspect.getdoc(thing), flags=re.M)
+    parts = re.split(r"^(\w[\w ]*)\n-{3,}$", inspect.getdoc(thing), flags=re.MULTILINE)
     return {"": parts[0]} | dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
 def entries(body):
     """The names at the margin of a section; those of `a, b : kind` are two."""
-    lines = re.findall(r"^(\S[^:\n]*)", body, flags=re.M)
+    lines = re.findall(r"^(\S[^:\n]*)", body, flags=re.MULTILINE)
     return [name.strip(" *") for line in lines for name in line.split(",")]
 
 

@@ -24,7 +24,9 @@ def experiment(name):
 
 def section(name, title):
     """The text under a heading, up to the next one."""
-    found = re.search(rf"^## {title}\n(.*?)(?=^## |\Z)", text(name), re.M | re.S)
+    found = re.search(
+        rf"^## {title}\n(.*?)(?=^## |\Z)", text(name), re.MULTILINE | re.DOTALL
+    )
     assert found, f"{name}: no heading {title!r}"
     return found.group(1)
 
@@ -34,7 +36,7 @@ def blocks(source, language):
     fence = rf"^( *)```{language}\n(.*?)^ *```$"
     return [
         "".join(line.removeprefix(indent) for line in body.splitlines(keepends=True))
-        for indent, body in re.findall(fence, source, re.M | re.S)
+        for indent, body in re.findall(fence, source, re.MULTILINE | re.DOTALL)
     ]
 
 

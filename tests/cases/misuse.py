@@ -300,7 +300,7 @@ def block_of(name, errors):
 
 def stored():
     """Return the blocks of the stored texts by the name of the function."""
-    blocks = re.split(r"^(?=\S)", STORED.read_text("utf-8"), flags=re.M)
+    blocks = re.split(r"^(?=\S)", STORED.read_text("utf-8"), flags=re.MULTILINE)
     return {block.partition("\n")[0]: block for block in blocks if block}
 
 

@@ -68,7 +68,7 @@ def check(row, names):
 def refused(function, good, text, names):
     """Return a test that each of `changes` in a good call is refused."""
 
-    @pytest.mark.parametrize("changes, error, pattern", changes(text, names))
+    @pytest.mark.parametrize(("changes", "error", "pattern"), changes(text, names))
     def test(changes, error, pattern):
         with pytest.raises(error, match=pattern):
             function(**good | changes)

@@ -35,7 +35,9 @@ def test_it_is_short_and_so_is_the_changelog():
 
 
 def test_the_map_names_what_is_there():
-    named = re.findall(r"^\| `([^`]+)` \|", section(NAME, "Where things are"), re.M)
+    named = re.findall(
+        r"^\| `([^`]+)` \|", section(NAME, "Where things are"), re.MULTILINE
+    )
     assert len(named) == 20
     assert [name for name in named if not (ROOT / name).exists()] == []
 

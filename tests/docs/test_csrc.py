@@ -14,12 +14,12 @@ SOURCES = sorted(CSRC.rglob("*.[ch]"))
 
 def blocks():
     """The code blocks of the README: the files, forward, backward."""
-    return re.findall(r"```text\n(.*?)```", (CSRC / "README.md").read_text(), re.S)
+    return re.findall(r"```text\n(.*?)```", (CSRC / "README.md").read_text(), re.DOTALL)
 
 
 def test_the_readme_names_files_that_exist():
     files, *_ = blocks()
-    named = re.findall(r"^ {0,2}([\w/]+(?:\.[ch]|/))", files, re.M)
+    named = re.findall(r"^ {0,2}([\w/]+(?:\.[ch]|/))", files, re.MULTILINE)
     inside = (CSRC, CSRC / "kernels/attention", CSRC / "kernels")
     missing = [n for n in named if not any((at / n).exists() for at in inside)]
     assert len(named) > 15
@@ -31,7 +31,9 @@ def test_the_readme_draws_the_loops_with_functions_that_exist():
     named = {name for loop in loops for name in re.findall(r"[a-z]+(?:_[a-z]+)+", loop)}
     named -= {"row_max", "row_sum", "rel_key", "rel_query", "grad_out", "key_tile"}
     code = "\n".join(path.read_text() for path in SOURCES)
-    missing = [name for name in named if not re.search(rf"^{name}\(", code, re.M)]
+    missing = [
+        name for name in named if not re.search(rf"^{name}\(", code, re.MULTILINE)
+    ]
     assert len(named) > 15
     assert missing == []
 
@@ -44,7 +46,7 @@ def test_functions_have_plain_names_and_each_its_own():
     defined = [
         name
         for path in SOURCES  # a name may be twice in a file, under #if and #else
-        for name in {*re.findall(r"^(\w+)\([^;]*?\)\n\{", text[path], re.M)}
+        for name in {*re.findall(r"^(\w+)\([^;]*?\)\n\{", text[path], re.MULTILINE)}
     ]
     assert len(defined) > 400
     assert sorted({name for name in defined if defined.count(name) > 1}) == []

@@ -159,7 +159,9 @@ def test_recorded_layers_come_with_every_gradient(report):
     assert len(report.checks) == 4
 
 
-@pytest.mark.parametrize("step, name", [("recorded", "t5_encoder"), ("layers", None)])
+@pytest.mark.parametrize(
+    ("step", "name"), [("recorded", "t5_encoder"), ("layers", None)]
+)
 def test_a_wrong_recorded_gradient_fails(replaced, report, step, name):
     """One number of one gradient, moved by a millionth of the largest."""
     name = name or "layer_conformer"
@@ -277,7 +279,7 @@ class Utf8(io.StringIO):
 
 
 @pytest.mark.parametrize(
-    "stream, full, half", [(Utf8(), "█", "▅"), (io.StringIO(), "@", "=")]
+    ("stream", "full", "half"), [(Utf8(), "█", "▅"), (io.StringIO(), "@", "=")]
 )
 def test_a_curve_goes_down(stream, full, half):
     report = Report(stream=stream)

@@ -135,7 +135,7 @@ REFERRING = {
     for name, thing in (public() | MODULES).items()
     if "See Also" in sections(thing)
 }
-LINE = re.compile(r"^(\S[^\n]*?) : ([A-Z`][^\n]*(?:\n    [^\n]*)*)$", re.M)
+LINE = re.compile(r"^(\S[^\n]*?) : ([A-Z`][^\n]*(?:\n    [^\n]*)*)$", re.MULTILINE)
 
 
 def module_of(name):
@@ -173,7 +173,7 @@ def test_names_that_are_there_each_with_a_word_on_it(name):
 def test_every_name_has_an_example(name):
     """The doctests run it; here it is about this name. Functions make the results."""
     example = sections(PUBLIC[name])["Examples"]
-    code = " ".join(re.findall(r"^ *(?:>>>|\.\.\.) (.*)", example, flags=re.M))
+    code = " ".join(re.findall(r"^ *(?:>>>|\.\.\.) (.*)", example, flags=re.MULTILINE))
     own = f"nn.{name[3:]}" if name.startswith("nn.") else f"{name.split('.')[-1]}("
     assert own in code or (name in CLASSES and "nn." not in name)
     assert "doctest:" not in code
@@ -190,7 +190,9 @@ def test_definitions_have_a_formula_and_an_example(name):
 
 
 def test_ufuncs_are_in_the_table_of_their_module():
-    table = re.findall(r"^([a-z][a-z_, ]*?)  ", relpos.ufuncs.__doc__, flags=re.M)
+    table = re.findall(
+        r"^([a-z][a-z_, ]*?)  ", relpos.ufuncs.__doc__, flags=re.MULTILINE
+    )
     described = [name for row in table for name in row.split(", ")]
     assert sorted({*described} - {"ufunc"}) == sorted(relpos.ufuncs.__all__)
 

@@ -143,6 +143,6 @@ def of_experiments():
     yield "which-scheme", said.format(*last)
 
 
-@pytest.mark.parametrize("page, said", [*of_speed(), *of_experiments()])
+@pytest.mark.parametrize(("page", "said"), [*of_speed(), *of_experiments()])
 def test_a_sentence_has_the_stored_figures(page, said):
     assert said in " ".join(text(f"docs/{page}.md").split())

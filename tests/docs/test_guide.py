@@ -39,20 +39,22 @@ def test_the_page_of_schemes_runs():
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_a_chapter_has_all_its_parts(chapter):
     page = text(f"docs/guide/{chapter}.md")
-    headings = re.findall(r"^## (.*)$", page, re.M)
+    headings = re.findall(r"^## (.*)$", page, re.MULTILINE)
     assert headings[:2] in (["The idea", "The formula"], ["The idea", "The formulas"])
     assert headings[-2:] == ["Traps", "More"]
     assert "$$" in page and "\n- " in page.partition("## Traps")[2]
     assert "../notebooks/" in page.partition("## More")[2]
     pictures = re.findall(
-        r"^```\{picture\} \w[^\n]*\n---\n(.*?)^---$", page, re.M | re.S
+        r"^```\{picture\} \w[^\n]*\n---\n(.*?)^---$", page, re.MULTILINE | re.DOTALL
     )
     assert pictures and all("caption: " in options for options in pictures)
     assert page.count("```{picture}") == len(pictures)
 
 
 def test_the_chapters_lead_from_one_to_the_next():
-    order = re.findall(r"^\d\. \[.*\]\((\w+)\.md\)", text("docs/guide/index.md"), re.M)
+    order = re.findall(
+        r"^\d\. \[.*\]\((\w+)\.md\)", text("docs/guide/index.md"), re.MULTILINE
+    )
     assert order == [*CHAPTERS]
     for number, chapter in enumerate(order, 1):
         assert text(f"docs/guide/{chapter}.md").startswith(f"# {number}. ")
@@ -64,7 +66,7 @@ def test_the_chapters_lead_from_one_to_the_next():
 @pytest.mark.parametrize("page", [*(f"guide/{c}" for c in CHAPTERS), "which-scheme"])
 def test_code_fits_its_column(page):
     block = r"^```(?:python|\{picture\}[^\n]*)\n(.*?)^```$"
-    code = re.findall(block, text(f"docs/{page}.md"), re.M | re.S)
+    code = re.findall(block, text(f"docs/{page}.md"), re.MULTILINE | re.DOTALL)
     lines = [n for part in code for n in part.rpartition("---\n")[2].splitlines()]
     assert lines and max(map(len, lines)) <= COLUMNS
 
@@ -119,7 +121,7 @@ def test_times_are_those_of_the_benchmarks():
 
 
 def test_the_glossary_is_in_order_and_every_link_to_it_leads_to_a_word():
-    words = re.findall(r"^## (.*)$", text("docs/glossary.md"), re.M)
+    words = re.findall(r"^## (.*)$", text("docs/glossary.md"), re.MULTILINE)
     assert words == sorted(words, key=str.lower)
     anchors = {re.sub(r"[^\w-]", "", word.lower().replace(" ", "-")) for word in words}
     pages = [path for path in GUIDE.parent.rglob("*.md") if "_made" not in path.parts]

@@ -16,13 +16,13 @@ PAGE = "docs/models.md"
 if not (ROOT / PAGE).exists():
     pytest.skip("no docs/ in this tree", allow_module_level=True)
 
-LINES = re.findall(r"^\| (?!model \|)(.*) \|$", text(PAGE), re.M)
+LINES = re.findall(r"^\| (?!model \|)(.*) \|$", text(PAGE), re.MULTILINE)
 CELLS = [[cell.strip() for cell in line.split(" |")] for line in LINES]
 FOLDED = dict(
     re.findall(
         r"^<details><summary>([^\n]*)</summary>\n\n```python\n(.*?)^```$",
         text(PAGE),
-        re.M | re.S,
+        re.MULTILINE | re.DOTALL,
     )
 )
 ROWS = {
@@ -143,7 +143,7 @@ def names_of(model, stored, call):
     rng = np.random.default_rng(0)
     names = {**SIZES, "np": np}
     for block in blocks(text(PAGE), "python")[:1]:
-        exec(re.sub(r"^(>>>|\.\.\.) ?", "", block, flags=re.M), names)
+        exec(re.sub(r"^(>>>|\.\.\.) ?", "", block, flags=re.MULTILINE), names)
     columns, length = SIZES["D"], SIZES["L"]
     few = 2 if "enable_gqa" in call else SIZES["H"]
     if "recurrent_gemma" in call:

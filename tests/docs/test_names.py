@@ -21,7 +21,7 @@ def strings(path):
     """Every string of a Python file: docstrings and messages, code left out."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield re.sub(r"^ *(>>>|\.\.\.) .*", "", node.value, flags=re.M)
+            yield re.sub(r"^ *(>>>|\.\.\.) .*", "", node.value, flags=re.MULTILINE)
 
 
 def is_there(dotted):

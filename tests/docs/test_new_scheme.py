@@ -148,6 +148,7 @@ def run(root, *command):
     environment = os.environ | {"PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
         [sys.executable, *command],
+        check=False,
         cwd=root,
         env=environment,
         capture_output=True,

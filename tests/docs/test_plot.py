@@ -131,7 +131,7 @@ MAPS = [
 ]
 
 
-@pytest.mark.parametrize("function, name, shape", MAPS)
+@pytest.mark.parametrize(("function", "name", "shape"), MAPS)
 def test_bad_maps(function, name, shape):
     draw = getattr(plot, function)
     for array in (np.zeros((1, 7, 7), int), np.zeros(3, int)):
@@ -303,7 +303,7 @@ def test_highlighted_pairs_are_framed_and_have_their_numbers():
 
 
 @pytest.mark.parametrize(
-    "k, shape, offset",
+    ("k", "shape", "offset"),
     [
         *(
             (k, (5, 7), offset)
@@ -326,7 +326,7 @@ def test_clipped_positions_are_hatched(k, shape, offset):
 
 
 @pytest.mark.parametrize(
-    "relative, wanted",
+    ("relative", "wanted"),
     [
         (np.eye(4, dtype=int), set()),  # labels
         ([[0, 1, 2], [0, 1, 2]], set()),

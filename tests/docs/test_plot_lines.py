@@ -354,7 +354,8 @@ def test_new_figures_have_space_for_long_tokens():
 
 
 @pytest.mark.parametrize(
-    "word, angle", [("w", 0), ("w_3", 45), ("$w_3$", 0), ("$w_{3}$", 0), ("words", 45)]
+    ("word", "angle"),
+    [("w", 0), ("w_3", 45), ("$w_3$", 0), ("$w_{3}$", 0), ("words", 45)],
 )
 def test_words_that_fit_next_to_each_other_are_level(word, angle):
     ax = plot.edges(3, tokens=[word] * 3, ax=new())

@@ -22,7 +22,9 @@ def test_examples_give_the_output_they_show(monkeypatch):
     [("Run it", "-m relpos demo"), ("Test it", "-m pytest -q")],
 )
 def test_one_command_does_it_all(title, ending):
-    fenced = re.findall(r"^```.*?^```$", section("README.md", title), re.M | re.S)
+    fenced = re.findall(
+        r"^```.*?^```$", section("README.md", title), re.MULTILINE | re.DOTALL
+    )
     assert len(fenced) == 1
     (command,) = fenced[0].splitlines()[1:-1]
     assert command.startswith("python3 -m venv .venv && ")
@@ -37,7 +39,7 @@ def test_files_that_it_points_at_are_there():
 
 def test_the_tables_of_functions_name_every_public_function():
     """Names that are not public fail where the page is compared with the catalogue."""
-    rows = re.findall(r"^\| .* \|$", text("docs/functions.md"), re.M)
+    rows = re.findall(r"^\| .* \|$", text("docs/functions.md"), re.MULTILINE)
     listed = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
     public = {
         name

@@ -18,23 +18,24 @@ PAGE = "docs/seeds.md"
 if not (ROOT / PAGE).exists():
     pytest.skip("no docs/ in this tree", allow_module_level=True)
 
-INTRODUCTION, *DOCUMENTS = re.split(r"^## ", text(PAGE), flags=re.M)
-LINKS = dict(re.findall(r"^\[(\w+)\]: (\S+)$", text(PAGE), re.M))
+INTRODUCTION, *DOCUMENTS = re.split(r"^## ", text(PAGE), flags=re.MULTILINE)
+LINKS = dict(re.findall(r"^\[(\w+)\]: (\S+)$", text(PAGE), re.MULTILINE))
 ITEMS = (36, 27, 39, 32)
 FENCED = re.compile(
-    r"^```(?:python|\{picture\} [^\n]*\n:open:\n:page:\n)\n(.*?)^```$", re.M | re.S
+    r"^```(?:python|\{picture\} [^\n]*\n:open:\n:page:\n)\n(.*?)^```$",
+    re.MULTILINE | re.DOTALL,
 )
 
 
 def sections_of(document):
     """The titles of a document's sections, and their texts."""
-    parts = re.split(r"^### (.*)\n", document, flags=re.M)
+    parts = re.split(r"^### (.*)\n", document, flags=re.MULTILINE)
     return list(zip(parts[1::2], parts[2::2], strict=True))
 
 
 def items_of(section):
     """The text of each item, by its number."""
-    found = re.findall(r"^(\d+)\. (.*(?:\n   .*)*)", section, re.M)
+    found = re.findall(r"^(\d+)\. (.*(?:\n   .*)*)", section, re.MULTILINE)
     return {int(number): " ".join(words.split()) for number, words in found}
 
 
@@ -46,7 +47,7 @@ def headings(path):
         source = "\n".join(
             "".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"
         )
-    return re.findall(r"^## (.*)$", source, re.M)
+    return re.findall(r"^## (.*)$", source, re.MULTILINE)
 
 
 def run(block, names):
@@ -94,7 +95,7 @@ def test_every_item_is_there():
         for title, section in sections:
             items = items_of(section)
             assert list(items) == list(range(1, len(items) + 1)), title
-            codes = re.findall(r"^# (\d+)$", section, re.M)
+            codes = re.findall(r"^# (\d+)$", section, re.MULTILINE)
             left = [n for n, words in items.items() if f"{n}" not in codes]
             pictures = [n for n in left if "**Left out:**" not in items[n]]
             assert len(pictures) <= section.count("```{picture} "), title
@@ -110,7 +111,7 @@ def test_code_is_as_narrow_as_a_column_of_the_page():
 )
 def test_sections_that_are_named_are_there():
     named = set()
-    for shown in re.findall(r"^Shown in (.*(?:\n.+)*)\.$", text(PAGE), re.M):
+    for shown in re.findall(r"^Shown in (.*(?:\n.+)*)\.$", text(PAGE), re.MULTILINE):
         for part in " ".join(shown.split()).split("; "):
             _, link, titles = re.fullmatch(r"\[(.*?)\]\[(\w+)\]: (.*)", part).groups()
             there = headings(ROOT / "docs" / LINKS[link])

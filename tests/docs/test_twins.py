@@ -57,7 +57,7 @@ def functions(package):
 
 CASES = [c for package in PACKAGES for c in functions(package) if c[0] not in EXCEPT]
 every_function = pytest.mark.parametrize(
-    "name, node, text", [pytest.param(*case, id=case[0]) for case in CASES]
+    ("name", "node", "text"), [pytest.param(*case, id=case[0]) for case in CASES]
 )
 
 
@@ -232,7 +232,7 @@ def test_parameters_that_are_as_in_the_original_are_described_as_there():
 
 
 @pytest.mark.parametrize(
-    "package, needs",
+    ("package", "needs"),
     [
         pytest.param("torch", "torch", marks=pytest.mark.torch),
         pytest.param("torch/nn", "torch", marks=pytest.mark.torch),
@@ -249,7 +249,9 @@ def test_help_shows_what_the_source_says(package, needs):
                 assert shown[title].startswith(body)
             elif title == "Parameters":
                 assert {*entries(body)} <= {*entries(shown[title])}
-                own = [x.strip() for x in re.split(r"^(?=\S)", body, flags=re.M)]
+                own = [
+                    x.strip() for x in re.split(r"^(?=\S)", body, flags=re.MULTILINE)
+                ]
                 assert all(x in shown[title] or " : as in `" in x for x in own)
             else:
                 assert body in shown[title]

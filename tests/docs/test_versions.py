@@ -21,7 +21,7 @@ def text(name):
 
 
 def test_the_changelog_begins_with_this_version_and_names_each_once():
-    versions = re.findall(r"^## (\S+)", text("CHANGELOG.md"), re.M)
+    versions = re.findall(r"^## (\S+)", text("CHANGELOG.md"), re.MULTILINE)
     assert versions[0] == relpos.__version__
     numbers = [tuple(map(int, version.split("."))) for version in versions]
     assert numbers == sorted(set(numbers), reverse=True)
@@ -72,7 +72,7 @@ def order(version):
 
 def test_the_table_of_install_has_these_versions():
     rows = re.findall(
-        r"^\| `(\w+)` \| (\S+) \| (\S+) \|$", text("docs/install.md"), re.M
+        r"^\| `(\w+)` \| (\S+) \| (\S+) \|$", text("docs/install.md"), re.MULTILINE
     )
     assert rows == [(name, OLDEST[name], NEWEST[name]) for name in OLDEST]
 

@@ -29,7 +29,7 @@ SIZES = [
     ((2, 9), (7, 1), 71),
     ((1, 6), (3, 4), 8),
 ]
-sizes = pytest.mark.parametrize("grid, kernel, channels", SIZES)
+sizes = pytest.mark.parametrize(("grid", "kernel", "channels"), SIZES)
 both_dtypes = pytest.mark.parametrize("dtype", DTYPES)
 causal_too = pytest.mark.parametrize("is_causal", [False, True])
 
@@ -97,7 +97,7 @@ def test_the_loops(isa, grid, kernel, channels, dtype, is_causal, masked):
 
 
 @causal_too
-@pytest.mark.parametrize("grid, kernel", [((5,), (3,)), ((3, 4), (3, 2))])
+@pytest.mark.parametrize(("grid", "kernel"), [((5,), (3,)), ((3, 4), (3, 2))])
 def test_gradients_equal_differences(grid, kernel, is_causal):
     *arrays, mask = problem(grid, kernel, 6, (2,))
     rng = np.random.default_rng(2)
@@ -127,7 +127,7 @@ def test_long_sequences(isa):
 # ---- what has to hold ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize("grid, kernel", [((8,), (4,)), ((3, 4), (3, 3))])
+@pytest.mark.parametrize(("grid", "kernel"), [((8,), (4,)), ((3, 4), (3, 3))])
 def test_causal_means_no_later_token(isa, grid, kernel):
     x, weight, bias, _ = problem(grid, kernel, 9)
     want = relpos.conv_encoding(x, weight, bias, grid=grid, is_causal=True)
@@ -173,7 +173,7 @@ def test_masks_broadcast():
 
 @both_dtypes
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("grid, kernel", [((6,), (3,)), ((3, 2), (3, 3))])
+@pytest.mark.parametrize(("grid", "kernel"), [((6,), (3,)), ((3, 2), (3, 3))])
 def test_any_layout_gives_the_same_bits(isa, dtype, layout, grid, kernel):
     x, weight, bias, mask = problem(grid, kernel, 21, (2,))
     arrays = [array.astype(dtype) for array in (x, weight, bias)]
@@ -261,7 +261,7 @@ def test_dtypes():
 
 
 @pytest.mark.parametrize(
-    "shape, grid",
+    ("shape", "grid"),
     [
         ((0, 6, 5), None),
         ((2, 0, 5), None),
@@ -341,7 +341,7 @@ mask=ones(1, 2, 6, dtype=bool) -> ValueError: mask: shape … does not br
 )
 
 
-@pytest.mark.parametrize("changes, error, pattern", ROWS)
+@pytest.mark.parametrize(("changes", "error", "pattern"), ROWS)
 @pytest.mark.parametrize("backward", [False, True])
 def test_bad_calls(changes, error, pattern, backward):
     arguments = GOOD | changes

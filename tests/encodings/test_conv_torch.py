@@ -18,7 +18,7 @@ both_dtypes = pytest.mark.parametrize("dtype", DTYPES)
 
 
 @both_dtypes
-@pytest.mark.parametrize("grid, kernel", [((14, 14), 3), ((7, 20), 5), ((50,), 3)])
+@pytest.mark.parametrize(("grid", "kernel"), [((14, 14), 3), ((7, 20), 5), ((50,), 3)])
 def test_conv_encoding_is_the_peg(dtype, grid, kernel):
     """The generator of CPVT: proj(x) + x with a depthwise convolution."""
     rng = np.random.default_rng(0)
@@ -59,7 +59,7 @@ def assert_same_in_order(layer, module, x):
 
 
 @both_dtypes
-@pytest.mark.parametrize("width, taps, groups", [(64, 128, 16), (24, 7, 3)])
+@pytest.mark.parametrize(("width", "taps", "groups"), [(64, 128, 16), (24, 7, 3)])
 def test_conv_position_embedding(dtype, width, taps, groups):
     """fairseq's sequence: a normalised convolution, the last output cut, GELU."""
 

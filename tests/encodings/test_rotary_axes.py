@@ -20,7 +20,7 @@ SECTIONS = [*((x, False) for x in RUNS), *((x, True) for x in IN_TURN)]
 
 
 @pytest.mark.parametrize("shape", [(3, 7), (3, 2, 5), (3, 2, 1, 4), (3, 0), (3, 2, 0)])
-@pytest.mark.parametrize("sections, interleaved", SECTIONS)
+@pytest.mark.parametrize(("sections", "interleaved"), SECTIONS)
 def test_runs_and_axes_in_turn_against_the_loops(sections, interleaved, shape):
     given = seeded(*shape) * 50, seeded(8, seed=1), sections
     got = relpos.mrope_angles(*given, interleaved=interleaved)

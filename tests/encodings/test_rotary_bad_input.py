@@ -68,7 +68,7 @@ angles=ones(3), offset=1 -> ValueError: offset: got 1 together with angles; expe
 )
 
 
-@pytest.mark.parametrize("changes, error, pattern", BOTH)
+@pytest.mark.parametrize(("changes", "error", "pattern"), BOTH)
 def test_forward_and_backward(changes, error, pattern):
     arguments = {"x": ones(2, 5, 6)} | changes
     with pytest.raises(error, match=pattern):
@@ -78,7 +78,7 @@ def test_forward_and_backward(changes, error, pattern):
 
 
 @pytest.mark.parametrize(
-    "grad_out, error, pattern",
+    ("grad_out", "error", "pattern"),
     [
         (ones(5, 6), ValueError, r"^grad_out: shape \(5, 6\) does not match x's; exp"),
         (ones(2, 5, 4), ValueError, r"^grad_out: .*; expected \(2, 5, 6\)"),

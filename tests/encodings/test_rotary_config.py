@@ -199,7 +199,7 @@ SIZES_96 = {"hidden_size": 480, "num_attention_heads": 5, "rope_theta": 1e4}
 
 
 @pytest.mark.parametrize(
-    "config, layer_type, columns, base, factor",
+    ("config", "layer_type", "columns", "base", "factor"),
     [
         (GEMMA_3, "full_attention", 256, 1e6, 8.0),
         (GEMMA_3, "sliding_attention", 256, 1e4, 1.0),
@@ -380,7 +380,7 @@ def test_keys_that_concern_something_else():
 
 @pytest.mark.parametrize("spelling", ["rope_scaling", "rope_parameters"])
 @pytest.mark.parametrize(
-    "rope, key",
+    ("rope", "key"),
     [
         ({"rope_type": "yarn", "factor": 4.0, "attn_factor": 2.0}, "attn_factor"),
         ({"rope_type": "yarn", "factor": 4.0, "alpha": 2.0}, "alpha"),
@@ -480,7 +480,7 @@ def test_a_base_of_dots_3_notes_sliding_layers():
 
 
 @pytest.mark.parametrize(
-    "said, pattern",
+    ("said", "pattern"),
     [
         ({"rotary_emb_base": 5e4}, "got rope_theta = 10000.0, rotary_emb_base = 50000"),
         (
@@ -586,7 +586,7 @@ def test_hunyuan():
 
 
 @pytest.mark.parametrize(
-    "said, interleaved",
+    ("said", "interleaved"),
     [
         ({"model_type": "llama"}, False),
         ({"model_type": "gptj"}, True),
@@ -797,7 +797,7 @@ def test_pairs_of_transformers(module):
 # ---- bad input -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("changes, error, pattern", BAD)
+@pytest.mark.parametrize(("changes", "error", "pattern"), BAD)
 def test_bad_input(changes, error, pattern):
     said = dict(changes)
     options = {n: said.pop(n) for n in ("layer_type", "seq_len") if n in said}

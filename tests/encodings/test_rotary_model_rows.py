@@ -48,7 +48,7 @@ def test_a_type_without_a_row():
 
 
 @pytest.mark.parametrize(
-    "row, message",
+    ("row", "message"),
     {
         "3": r"^models\.toml: x: got 3; expected a table$",
         "{ theta = 1e4 }": r"^models\.toml: x: got the field 'theta'; expected some",

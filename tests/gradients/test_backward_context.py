@@ -217,7 +217,7 @@ def context():
     return relpos.attention(**INPUTS, return_context=True).context
 
 
-@pytest.mark.parametrize("changes, error, pattern", BACKWARD)
+@pytest.mark.parametrize(("changes", "error", "pattern"), BACKWARD)
 def test_bad_calls(context, changes, error, pattern):
     with pytest.raises(error, match=pattern):
         context.backward(**GOOD | changes)

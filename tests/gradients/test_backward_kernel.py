@@ -58,7 +58,7 @@ RAW = [
 ]
 
 
-@pytest.mark.parametrize("changes, error, pattern", RAW)
+@pytest.mark.parametrize(("changes", "error", "pattern"), RAW)
 def test_the_kernel_checks_what_it_gets(changes, error, pattern):
     with pytest.raises(error, match=rf"^attention_backward: .*{pattern}"):
         kernels().attention_backward(operands() | changes)

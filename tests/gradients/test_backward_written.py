@@ -58,7 +58,7 @@ def test_gradients_of_a_graph_are_zeros_at_first(isa, monkeypatch):
     assert gradients.value.any() and not gradients.value[0, :2].any()
 
 
-@pytest.mark.parametrize("heads, keys", [(0, 2), (0, 0), (2, 2)])
+@pytest.mark.parametrize(("heads", "keys"), [(0, 2), (0, 0), (2, 2)])
 def test_keys_that_no_query_reads_have_gradients_of_0(monkeypatch, heads, keys):
     monkeypatch.setattr(backwards, "empty", filled)
     queries = 30 if heads == 0 else 0

@@ -91,7 +91,7 @@ def test_dropout_needs_an_integer(rng):
         relpos.attention_forward(**inputs, dropout_p=0.5, rng=rng)
 
 
-@pytest.mark.parametrize("at, name", [(0, "out"), (2, "row_max"), (3, "row_sum")])
+@pytest.mark.parametrize(("at", "name"), [(0, "out"), (2, "row_max"), (3, "row_sum")])
 def test_results_of_another_call_are_refused(at, name):
     inputs = square(np.random.default_rng(0))
     result = list(relpos.attention_forward(**inputs))

@@ -95,7 +95,7 @@ def cases():
 
 
 @pytest.mark.product
-@pytest.mark.parametrize("scheme, variant, shape", list(cases()))
+@pytest.mark.parametrize(("scheme", "variant", "shape"), list(cases()))
 def test_every_table_and_dtype_equals_the_oracle(scheme, variant, shape):
     # queries that see one key within their table, or at all, learn nothing of it
     zero = {

@@ -316,7 +316,7 @@ def test_backward_again_and_from_a_subset(isa, scheme, dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("scheme, variant", [
+@pytest.mark.parametrize(("scheme", "variant"), [
     ("shaw", "causal"),
     ("xl", "causal"),
     ("everything", "both"),

@@ -56,7 +56,7 @@ def test_the_definition_is_the_loops(tables):
 @every_table
 @both_dtypes
 @pytest.mark.sanitized
-@pytest.mark.parametrize("d, dv", [(7, 5), (64, 33), (1, 1)])
+@pytest.mark.parametrize(("d", "dv"), [(7, 5), (64, 33), (1, 1)])
 def test_graph_attention(isa, tables, dtype, d, dv):
     inputs, edges = problem(tables, d=d, dv=dv)
     got = run(cast(inputs, dtype), edges, **BOTH)

@@ -191,7 +191,7 @@ edges=None, indptr=[0, 1, 2, 2] -> TypeError: indices: got NoneType; expected in
 )
 
 
-@pytest.mark.parametrize("changes, error, pattern", ROWS)
+@pytest.mark.parametrize(("changes", "error", "pattern"), ROWS)
 def test_bad_calls(changes, error, pattern):
     good = {
         "query": ones(2, 3, 8),

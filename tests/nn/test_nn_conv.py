@@ -14,7 +14,7 @@ from relpos import nn
 
 # channels, taps, groups, length: even and odd, longer than the sequence, one group
 SIZES = [(6, 4, 3, 7), (8, 5, 2, 9), (6, 9, 1, 4), (4, 1, 4, 3), (6, 128, 2, 5)]
-sizes = pytest.mark.parametrize("width, taps, groups, length", SIZES)
+sizes = pytest.mark.parametrize(("width", "taps", "groups", "length"), SIZES)
 
 
 def made(width, taps, groups, dtype="float64"):

@@ -104,7 +104,7 @@ def test_data_of_another_shape_is_refused(make):
 
 
 @pytest.mark.parametrize(
-    "error, call",
+    ("error", "call"),
     [
         (ValueError, lambda cache: cache.crop(5)),
         (ValueError, lambda cache: cache.crop(-1)),

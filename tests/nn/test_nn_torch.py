@@ -59,7 +59,7 @@ LAYERS = [
 
 
 @both_dtypes
-@pytest.mark.parametrize("name, args, keywords, shape", LAYERS)
+@pytest.mark.parametrize(("name", "args", "keywords", "shape"), LAYERS)
 def test_layers_of_one_input(dtype, name, args, keywords, shape):
     source = torch_reference if hasattr(torch_reference, name) else torch.nn
     layer, module = twins(name, *args, **keywords, dtype=dtype, source=source)
@@ -281,7 +281,7 @@ def test_cross_entropy(smoothing):
 
 
 @pytest.mark.parametrize(
-    "make, options",
+    ("make", "options"),
     [
         ("SGD", {"lr": 0.1}),
         ("SGD", {"lr": 0.1, "momentum": 0.9}),

@@ -175,7 +175,7 @@ CASES = [
 
 
 @pytest.mark.few(6)
-@pytest.mark.parametrize("difference, words, mine, call", CASES)
+@pytest.mark.parametrize(("difference", "words", "mine", "call"), CASES)
 def test_named_with_what_to_change(difference, words, mine, call):
     check_named(difference, words, mine, call)
 
@@ -225,7 +225,7 @@ def labels(rows, columns):
 
 
 @pytest.mark.parametrize(
-    "rule, words",
+    ("rule", "words"),
     [((5, 1), "2 h - 1"), ((1, 5), "exchanged"), ((1, 1), "without a factor")],
 )
 def test_labels_of_an_image_by_another_rule(rule, words):
@@ -260,7 +260,7 @@ PARAMETERS |= {"c": 0.7, "threshold": 1.8}
 
 
 @pytest.mark.parametrize(
-    "under, words",
+    ("under", "words"),
     [
         (lambda i: np.maximum(np.log1p(0.7 * (6 + i)), 1.8), "where it is larger"),
         (lambda i: np.log1p(0.7 * np.maximum(i, 1.8)), "without the offset"),

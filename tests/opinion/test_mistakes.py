@@ -45,7 +45,7 @@ def verdict(row):
         text = text.replace(f" ({found.error:.1g})", "")
         number = len({*found.differences} - {"heads_last", "heads_joined"})
         named = found.kind in ("convention", "mistake") and number <= row.causes
-    return text, named and all(re.search(s, text, re.I) for s in row.says)
+    return text, named and all(re.search(s, text, re.IGNORECASE) for s in row.says)
 
 
 def right(row):

@@ -333,7 +333,7 @@ TERMS = [
 
 
 @pytest.mark.few(6)
-@pytest.mark.parametrize("difference, words, mine, call", [*CASES, *TERMS])
+@pytest.mark.parametrize(("difference", "words", "mine", "call"), [*CASES, *TERMS])
 def test_named_with_what_to_change(difference, words, mine, call):
     if mine.shape == S.shape:  # weights
         mine = mine @ V

@@ -162,7 +162,7 @@ def test_a_mask_of_it_does_not_promote():
 
 
 @pytest.mark.parametrize(
-    "other, common",
+    ("other", "common"),
     [("float16", "float32"), ("float32", "float32"), ("float64", "float64")],
 )
 def test_with_other_dtypes(other, common):

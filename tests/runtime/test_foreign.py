@@ -66,7 +66,7 @@ def arrays_in_good_calls():
                 yield pytest.param(function, good, argument, id=f"{name}-{argument}")
 
 
-@pytest.mark.parametrize("function, good, argument", [*arrays_in_good_calls()])
+@pytest.mark.parametrize(("function", "good", "argument"), [*arrays_in_good_calls()])
 def test_no_function_converts_them_silently(function, good, argument):
     foreign = array_class("DataArray", "xarray.core.dataarray")(good[argument])
     with pytest.raises(TypeError, match=rf"^{argument}: got an xarray DataArray"):

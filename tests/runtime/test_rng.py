@@ -63,21 +63,21 @@ def test_every_function_with_an_rng_is_here():
     assert has_one <= {function for function, _ in RANDOM} | SEEDED
 
 
-@pytest.mark.parametrize("function, arguments", RANDOM, ids=NAMES)
+@pytest.mark.parametrize(("function", "arguments"), RANDOM, ids=NAMES)
 @pytest.mark.parametrize("rng", KINDS, ids=lambda value: type(value).__name__)
 def test_another_kind_is_refused(function, arguments, rng):
     with pytest.raises(TypeError, match=r"^rng: got .*; expected an int"):
         function(**arguments, rng=rng)
 
 
-@pytest.mark.parametrize("function, arguments", RANDOM, ids=NAMES)
+@pytest.mark.parametrize(("function", "arguments"), RANDOM, ids=NAMES)
 @pytest.mark.parametrize("rng", [-1, np.int8(-1)])
 def test_a_negative_seed_is_refused(function, arguments, rng):
     with pytest.raises(ValueError, match=r"^rng: got -1; expected an integer of at "):
         function(**arguments, rng=rng)
 
 
-@pytest.mark.parametrize("function, arguments", RANDOM, ids=NAMES)
+@pytest.mark.parametrize(("function", "arguments"), RANDOM, ids=NAMES)
 @pytest.mark.parametrize("make", [lambda: 7, lambda: np.uint64(7), lambda: 2**200])
 def test_a_seed_is_that_generator(function, arguments, make):
     """An int seed, and the Generator that it seeds, draw the same."""
@@ -91,6 +91,6 @@ def test_a_seed_is_that_generator(function, arguments, make):
             assert one is other is None or np.array_equal(one, other)
 
 
-@pytest.mark.parametrize("function, arguments", RANDOM, ids=NAMES)
+@pytest.mark.parametrize(("function", "arguments"), RANDOM, ids=NAMES)
 def test_none_is_a_new_generator(function, arguments):
     function(**arguments, rng=None)

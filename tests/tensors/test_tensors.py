@@ -64,7 +64,7 @@ def test_one_that_requires_grad_and_what_is_no_tensor():
 
 
 @pytest.mark.parametrize(
-    "make, words",
+    ("make", "words"),
     [
         (lambda: torch.ones(2, device="meta"), "device 'meta'.*the CPU"),
         (lambda: torch.ones(2).to_sparse(), "sparse_coo.*to_dense"),
@@ -86,7 +86,7 @@ def test_a_tensor_is_a_view():
 
 
 @pytest.mark.parametrize(
-    "dtypes, plain, autocast",
+    ("dtypes", "plain", "autocast"),
     [
         ([], F32, B16),
         ([torch.int64], F32, B16),

@@ -113,7 +113,7 @@ def counting(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "label, calls", [("plain", 1), ("tables", 1), ("decay", 1), ("fire", SIZE)]
+    ("label", "calls"), [("plain", 1), ("tables", 1), ("decay", 1), ("fire", SIZE)]
 )
 def test_an_axis_takes_one_call_where_it_can(label, calls, monkeypatch):
     tensors, run = given(label)

@@ -155,7 +155,7 @@ def test_training_after_a_mode(position, mode):
 
 
 @pytest.mark.skipif(not HAVE_MODELS, reason="needs transformers")
-@pytest.mark.parametrize("name", ("t5", "mt5", "deberta", "wavlm"))
+@pytest.mark.parametrize("name", ["t5", "mt5", "deberta", "wavlm"])
 def test_models_train_after_inference(name):
     """A model is replaced and run under inference mode; then it and others train."""
     import hugging_models as models

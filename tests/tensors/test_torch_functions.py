@@ -197,7 +197,7 @@ def _leaves(out):
 
 
 @pytest.mark.parametrize(
-    "label, name",
+    ("label", "name"),
     [("rotary", "magnitude"), ("sinusoidal_of", "inv_freq"), ("mrope", "inv_freq")],
 )
 def test_an_operand_without_gradient_may_not_require_one(label, name):
@@ -214,7 +214,7 @@ def test_an_operand_without_gradient_may_not_require_one(label, name):
 
 
 @pytest.mark.parametrize(
-    "name, setting",
+    ("name", "setting"),
     [
         ("apply_rotary", {"base": 9.0}),
         ("apply_rotary", {"offset": 1}),

@@ -193,7 +193,7 @@ def test_memory():
 
 
 @pytest.mark.parametrize(
-    "label, change, words",
+    ("label", "change", "words"),
     [
         ("shaw", {"query": torch.ones(2, 7, 11)}, r"query: got shape \(2, 7, 11\); ex"),
         ("shaw", {"query": np.ones((2, 7, 12))}, "query: got an array .* a tensor"),

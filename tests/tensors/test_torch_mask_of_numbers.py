@@ -83,7 +83,7 @@ def test_one_warning_at_the_line_of_the_caller(function):
 
 
 @pytest.mark.parametrize(
-    "dtype", (torch.bfloat16, torch.float16, torch.float32, torch.float64)
+    "dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64]
 )
 def test_all_dtypes_and_layouts(dtype):
     wide = torch.zeros(6, 12, dtype=dtype)

@@ -102,7 +102,7 @@ class _With:
 
 @pytest.mark.parametrize("average", [False, True])
 @pytest.mark.parametrize(
-    "keywords, shapes",
+    ("keywords", "shapes"),
     [
         ({}, [(L, N, E)]),
         ({"bias": False}, [(L, N, E), (7, N, E), (7, N, E)]),

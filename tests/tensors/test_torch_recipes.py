@@ -63,7 +63,7 @@ CALLS = [
     for name in sorted(RECIPES)
     for n in range(len(recorded(name)))
 ]
-every_call = pytest.mark.parametrize("name, n", CALLS)
+every_call = pytest.mark.parametrize(("name", "n"), CALLS)
 
 
 def tensor_of(array):
@@ -170,7 +170,7 @@ SMOOTH = [
     for param in CALLS
     if param.values[0] not in WITHOUT | POSITIONS.keys() or param.id == "rope_vit-0"
 ]
-every_smooth_call = pytest.mark.parametrize("name, n", SMOOTH)
+every_smooth_call = pytest.mark.parametrize(("name", "n"), SMOOTH)
 
 
 def prepared(name, n):
@@ -236,7 +236,7 @@ def is_attended(name, n):
 ATTENDED = [param for param in CALLS if is_attended(*param.values)]
 
 
-@pytest.mark.parametrize("name, n", ATTENDED)
+@pytest.mark.parametrize(("name", "n"), ATTENDED)
 def test_attention_and_the_gradients_through_it(name, n):
     call = recorded(name)[n]
     tensors = [] if name in WITHOUT else parameters(call)

@@ -205,7 +205,7 @@ def test_every_function_is_tried():
 
 
 @pytest.mark.parametrize("kind", REFUSED)
-@pytest.mark.parametrize("function, name", ARGUMENTS)
+@pytest.mark.parametrize(("function", "name"), ARGUMENTS)
 def test_a_tensor_without_numbers_is_refused_by_name(function, name, kind):
     tensor = REFUSED[kind]()
     if as_causal_bias(tensor) is not None and name == "attn_mask":
@@ -439,7 +439,7 @@ class Producer:
 
 
 @pytest.mark.parametrize(
-    "tensor, reason",
+    ("tensor", "reason"),
     [
         (rows(1, 3, 4).bfloat16(), r"\(Unsupported dtype in DLTensor\)"),
         (rows(1, 3, 4).requires_grad_(), r"\(Can't export tensors that require grad"),

@@ -155,7 +155,7 @@ def test_with_and_without_cache(name, way):
         assert largest(got - wanted) <= 1e-5 * largest(wanted)
 
 
-@pytest.mark.parametrize("floor", (4, None))
+@pytest.mark.parametrize("floor", [4, None])
 def test_a_static_cache_of_inkling(floor):
     """Its count is one tensor, which the model reads after it has changed."""
     case = models.CASES["inkling"]
@@ -172,7 +172,7 @@ def test_a_static_cache_of_inkling(floor):
     assert largest(torch.cat(parts, dim=1) - wanted) <= 1e-5 * largest(wanted)
 
 
-@pytest.mark.parametrize("way", ("registry", "replaced"))
+@pytest.mark.parametrize("way", ["registry", "replaced"])
 def test_t5_generates_as_eager(way):
     case = models.CASES["t5"]._replace(model=transformers.T5ForConditionalGeneration)
     eager = models.build(case, "eager")
@@ -216,7 +216,7 @@ def test_layers_that_share_keys():
         assert largest(wanted - got) <= 1e-5 * largest(wanted)
 
 
-@pytest.mark.parametrize("name", ("t5", "gemma2", "deberta", "wavlm", "gpt-oss"))
+@pytest.mark.parametrize("name", ["t5", "gemma2", "deberta", "wavlm", "gpt-oss"])
 def test_attention_weights(name):
     seen = []
     for one in (models.build(models.CASES[name], "eager"), by_relpos(name)):
@@ -231,7 +231,7 @@ def test_attention_weights(name):
         assert largest(wanted - got) <= 1e-5
 
 
-@pytest.mark.parametrize("name", ("gemma2", "inkling", "wav2vec2-conformer"))
+@pytest.mark.parametrize("name", ["gemma2", "inkling", "wav2vec2-conformer"])
 def test_attention_weights_by_the_configuration(name):
     case = models.CASES[name]
     model = models.build(case, "eager", output_attentions=True)
@@ -250,7 +250,7 @@ def test_attention_weights_by_the_configuration(name):
     assert not model(**call, output_attentions=False).attentions
 
 
-@pytest.mark.parametrize("name", ("t5", "deberta", "wavlm", "wav2vec2-conformer"))
+@pytest.mark.parametrize("name", ["t5", "deberta", "wavlm", "wav2vec2-conformer"])
 def test_dropout_while_training(name):
     case = models.CASES[name]
     rates = {
@@ -268,7 +268,7 @@ def test_dropout_while_training(name):
     assert largest(first - second) > 1e-2 * largest(still)
 
 
-@pytest.mark.parametrize("name", ("t5", "mt5"))
+@pytest.mark.parametrize("name", ["t5", "mt5"])
 def test_reentrant_checkpoints(name, eager):
     case, (model, _) = models.CASES[name], replaced(name)
     model.train()
@@ -308,7 +308,7 @@ def test_a_saved_model_runs_in_a_process_that_only_loads_it(tmp_path):
     subprocess.run(command, check=True, cwd=tmp_path)  # no source tree
 
 
-@pytest.mark.parametrize("name", ("deberta", "gemma2"))
+@pytest.mark.parametrize("name", ["deberta", "gemma2"])
 def test_compiled_whole(name, eager):
     """One graph, forward and backward."""
     case = models.CASES[name]
@@ -397,7 +397,7 @@ def test_more_keys_than_queries_without_mask(attend, operands):
     assert close(got, by_sdpa(operands, attention_mask=None))
 
 
-@pytest.mark.parametrize("kind", ("runs", "gaps", "heads", "float"))
+@pytest.mark.parametrize("kind", ["runs", "gaps", "heads", "float"])
 def test_a_bias_and_a_mask(attend, operands, kind):
     """A dense bias shared by the batch, and masks that are runs of keys or not."""
     draw = torch.Generator().manual_seed(1)
@@ -421,7 +421,7 @@ def test_a_bias_and_a_mask(attend, operands, kind):
     assert (got - wanted).abs().max() <= 1e-6 * wanted.abs().max().clamp(min=1)
 
 
-@pytest.mark.parametrize("shape", ((7,), (6, 1, 7), (2, 1, 1, 7), (2, 1, 7, 1)))
+@pytest.mark.parametrize("shape", [(7,), (6, 1, 7), (2, 1, 1, 7), (2, 1, 7, 1)])
 def test_a_bias_and_a_mask_that_broadcasts(attend, operands, shape):
     draw = torch.Generator().manual_seed(1)
     bias = torch.randn(1, 6, 7, 7, generator=draw)
@@ -440,8 +440,8 @@ def test_a_bias_and_a_mask_of_two_heads(attend):
     assert close(attend(Module(), *tokens, mask, position_bias=bias)[0], wanted)
 
 
-@pytest.mark.parametrize("shape", ((1, 1, 7, 5), (2, 1, 7, 9), (1, 1, 3, 7)))
-@pytest.mark.parametrize("dtype", (torch.bool, torch.float32))
+@pytest.mark.parametrize("shape", [(1, 1, 7, 5), (2, 1, 7, 9), (1, 1, 3, 7)])
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float32])
 def test_a_bias_and_a_mask_of_other_lengths(attend, operands, shape, dtype):
     bias, mask = torch.zeros(1, 6, 7, 7), torch.ones(shape, dtype=dtype)
     message = (
@@ -472,7 +472,7 @@ def test_window_without_mask(attend, operands):
     assert close(attend(module, *operands, None, sliding_window=3)[0], wanted)
 
 
-@pytest.mark.parametrize("name", ("cache", "indices", "sinks", "alibi"))
+@pytest.mark.parametrize("name", ["cache", "indices", "sinks", "alibi"])
 def test_what_changes_the_result_is_refused(attend, operands, name):
     with pytest.raises(ValueError, match=rf"{name}: got a Tensor; expected None"):
         attend(Module(), *operands, None, **{name: torch.zeros(2)})
@@ -496,7 +496,7 @@ def test_unknown_arguments_are_warned_of(attend, operands):
         attend(Module(), *operands, None, use_cache=True, new_term=None)
 
 
-@pytest.mark.parametrize("name", ("deberta", "wavlm", "gemma3n audio", "gemma4 audio"))
+@pytest.mark.parametrize("name", ["deberta", "wavlm", "gemma3n audio", "gemma4 audio"])
 def test_eager_models_are_warned_of(name):
     rt.register()  # a second time changes nothing
     message = r"so that the model stays eager; relpos.torch.replace_attention\(model\)"
@@ -533,7 +533,7 @@ def test_a_change_of_attention_is_looked_at():
     assert [warning.filename for warning in seen] == [__file__]
 
 
-@pytest.mark.parametrize("name", ("deberta", "wavlm"))
+@pytest.mark.parametrize("name", ["deberta", "wavlm"])
 def test_a_choice_that_transformers_does_not_take_is_warned_of(name):
     """transformers says so in its log alone, which may be off."""
     rt.register()
@@ -583,7 +583,7 @@ def test_models_that_need_no_replacement_are_told_how_they_run():
         assert asks or "asks for its attention" not in str(caught.value)
 
 
-@pytest.mark.parametrize("kind", ("Bloom", "MPNet"))
+@pytest.mark.parametrize("kind", ["Bloom", "MPNet"])
 def test_eager_models_get_masks_that_they_can_read(kind):
     """Causal and padded: a mask of bool, or none, would be taken for something else."""
     settings = {"vocab_size": 9, "hidden_size": 8, "n_layer": 1, "n_head": 2}
@@ -602,7 +602,7 @@ def test_eager_models_get_masks_that_they_can_read(kind):
     assert torch.equal(wanted, got)
 
 
-@pytest.mark.parametrize("name", ("t5", "inkling", "wav2vec2-conformer"))
+@pytest.mark.parametrize("name", ["t5", "inkling", "wav2vec2-conformer"])
 def test_replaced_modules_ask_for_relpos(name):
     case = models.CASES[name]
     model, _ = replaced(name)

@@ -156,7 +156,7 @@ def test_a_method_that_is_gone_is_refused(kind, method, monkeypatch):
         rt.replace_attention(model)
 
 
-@pytest.mark.parametrize("name", ("prepare", "position_terms", "check_keywords"))
+@pytest.mark.parametrize("name", ["prepare", "position_terms", "check_keywords"])
 def test_a_name_that_relpos_adds_has_to_be_free(name, monkeypatch):
     model = models.build(models.CASES["t5"], "eager")
     original = import_module(adapters._ADAPTERS["T5Attention"][0]).T5Attention
@@ -167,7 +167,7 @@ def test_a_name_that_relpos_adds_has_to_be_free(name, monkeypatch):
         rt.replace_attention(model)
 
 
-@pytest.mark.parametrize("which", (slice(1), slice(None)), ids=("one", "all"))
+@pytest.mark.parametrize("which", [slice(1), slice(None)], ids=("one", "all"))
 @pytest.mark.parametrize("kind", MODEL_OF)
 def test_a_subclass_is_refused(kind, which):
     """Its own code would be left out, or read a table as a bias of all pairs."""
@@ -189,7 +189,7 @@ def test_a_subclass_is_refused(kind, which):
 CACHED = ("T5Attention", "MT5Attention", "InklingAttention")
 
 
-@pytest.mark.parametrize("argument", ("cache", "past_key_values"))
+@pytest.mark.parametrize("argument", ["cache", "past_key_values"])
 @pytest.mark.parametrize("kind", CACHED)
 def test_a_cache_under_both_names(kind, argument):
     attend = attention_of(kind)
@@ -218,7 +218,7 @@ def test_two_caches_are_refused(kind):
 
 
 @pytest.mark.parametrize("cache", CACHES)
-@pytest.mark.parametrize("argument", ("kv_store", "position_ids"))
+@pytest.mark.parametrize("argument", ["kv_store", "position_ids"])
 @pytest.mark.parametrize("kind", MODEL_OF)
 def test_a_cache_under_an_unknown_name_is_refused(kind, argument, cache):
     attend = attention_of(kind)
@@ -227,7 +227,7 @@ def test_a_cache_under_an_unknown_name_is_refused(kind, argument, cache):
         attend.forward(**call_of(kind), **{argument: cache()})
 
 
-@pytest.mark.parametrize("value", (1, None, torch.ones(1)))
+@pytest.mark.parametrize("value", [1, None, torch.ones(1)])
 @pytest.mark.parametrize("kind", MODEL_OF)
 def test_an_unknown_argument_is_refused(kind, value):
     attend = attention_of(kind)
@@ -263,7 +263,7 @@ def test_a_model_whose_layers_rename_the_cache_is_refused(monkeypatch):
             )
 
 
-@pytest.mark.parametrize("kind", (*CACHED, "WavLMAttention"))
+@pytest.mark.parametrize("kind", [*CACHED, "WavLMAttention"])
 def test_harmless_arguments_are_taken(kind):
     attend = attention_of(kind)
     call = call_of(kind)
@@ -279,7 +279,7 @@ def test_harmless_arguments_are_taken(kind):
         attend(**call, sinks=torch.ones(1))
 
 
-@pytest.mark.parametrize("kind", ("WavLMAttention", "Wav2Vec2ConformerSelfAttention"))
+@pytest.mark.parametrize("kind", ["WavLMAttention", "Wav2Vec2ConformerSelfAttention"])
 def test_encoders_hide_nothing(kind):
     attend = attention_of(kind)
     call = call_of(kind)
@@ -289,7 +289,7 @@ def test_encoders_hide_nothing(kind):
 
 
 @pytest.mark.parametrize("cache", CACHES)
-@pytest.mark.parametrize("argument", ("cache", "past_key_values", "kv_store", "labels"))
+@pytest.mark.parametrize("argument", ["cache", "past_key_values", "kv_store", "labels"])
 def test_the_registered_function_refuses_caches(argument, cache):
     x = torch.ones(1, 2, 5, 4)
     module = torch.nn.Module()
@@ -350,7 +350,7 @@ def weights_of(model, name, **more):
     return {(k, i): w for k, all_ in found.items() for i, w in enumerate(all_ or ())}
 
 
-@pytest.mark.parametrize("way", ("configuration", "call"))
+@pytest.mark.parametrize("way", ["configuration", "call"])
 @pytest.mark.parametrize("name", CALLS)
 def test_weights_are_those_of_the_model(name, way):
     model = models.build(models.CASES[name], "eager")
@@ -377,7 +377,7 @@ def test_weights_are_those_of_the_model(name, way):
 # ---- what has nothing to replace -----------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ("t5", "deberta", "gemma4 audio"))
+@pytest.mark.parametrize("name", ["t5", "deberta", "gemma4 audio"])
 def test_a_second_time(name):
     model = models.build(models.CASES[name], "eager")
     rt.replace_attention(model)
@@ -397,13 +397,13 @@ def layer():
 
 @pytest.mark.parametrize(
     "model",
-    (
+    [
         torch.nn.MultiheadAttention(8, 2),
         layer(),
         torch.nn.TransformerEncoder(layer(), 2, enable_nested_tensor=False),
         torch.nn.Transformer(8, 2, 1, 1, 8),
         torch.nn.Sequential(torch.nn.Linear(8, 8), layer()),
-    ),
+    ],
     ids=lambda model: type(model).__name__,
 )
 def test_attention_of_torch(model):
@@ -421,8 +421,8 @@ def test_what_is_no_module():
 # ---- warnings of relpos' own calls ---------------------------------------------------
 
 
-@pytest.mark.parametrize("module", ("relpos", "relpos.torch._transformers.adapters"))
-@pytest.mark.parametrize("category", ("FutureWarning", "DeprecationWarning"))
+@pytest.mark.parametrize("module", ["relpos", "relpos.torch._transformers.adapters"])
+@pytest.mark.parametrize("category", ["FutureWarning", "DeprecationWarning"])
 def test_warnings_for_relpos_are_errors(module, category):
     code = f"import warnings; warnings.warn('an old name', {category})"
     with pytest.raises((FutureWarning, DeprecationWarning), match="an old name"):

@@ -61,7 +61,7 @@ def test_floating_arguments(name, kind):
     assert error_of(CALLS[name], tensor).startswith(f"{name}: {wanted}")
 
 
-@pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float16, torch.float32))
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 @pytest.mark.parametrize("name", INTEGERS)
 def test_integer_arguments_name_the_dtype_that_came(name, dtype):
     """Half tensors are computed as float32, which is not what came."""
@@ -69,7 +69,7 @@ def test_integer_arguments_name_the_dtype_that_came(name, dtype):
     assert words.startswith(f"{name}: got a tensor of dtype {dtype}; expected int")
 
 
-@pytest.mark.parametrize("dtype", (torch.int64, torch.float8_e5m2, "half", None))
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float8_e5m2, "half", None])
 def test_dtypes_of_results(dtype):
     want = f"dtype: got {dtype}; {FLOATS}"
     assert error_of(lambda dtype: rt.sinusoidal(3, 4, dtype=dtype), dtype) == want
@@ -90,7 +90,7 @@ def test_merged_parts(kind):
     assert words.startswith(f"out_a: {wanted}")
 
 
-@pytest.mark.parametrize("kind", ("sparse", "nested"))
+@pytest.mark.parametrize("kind", ["sparse", "nested"])
 def test_tokens_of_a_cache_are_dense(kind):
     words = error_of(lambda x: KVCache().append(X, x), TENSORS[kind][0])
     assert words.startswith("value: got a ") and "; expected a dense one (pass" in words
@@ -116,7 +116,7 @@ def test_a_number_of_tokens_is_no_tensor():
     assert words.startswith("mem_len: got a tensor; expected none (pass tensor.item()")
 
 
-@pytest.mark.parametrize("kind", ("int64", "complex64", "sparse", "nested"))
+@pytest.mark.parametrize("kind", ["int64", "complex64", "sparse", "nested"])
 def test_masks(kind):
     words = error_of(lambda x: rt.attention(X, X, X, x), TENSORS[kind][0])
     assert words.startswith("attn_mask: got a")

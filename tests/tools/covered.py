@@ -85,6 +85,7 @@ def run_pytest(
     try:
         subprocess.run(
             [*words, *arguments],
+            check=False,
             cwd=tree,
             env=environment,
             stdout=subprocess.DEVNULL,

@@ -113,7 +113,9 @@ class Core:
         return {str(p.relative_to(self.tree)) for p in full if self.tree in p.parents}
 
     def _run(self, words: list[str]) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(words, cwd=self.tree, capture_output=True, text=True)
+        return subprocess.run(
+            words, check=False, cwd=self.tree, capture_output=True, text=True
+        )
 
     def build(self, path: str) -> bool:
         """Compile what has a file, and link; return False where that is refused."""

@@ -166,7 +166,7 @@ def bodies(text: str) -> Iterator[tuple[int, int, str]]:
     def blank(match: re.Match[str]) -> str:
         return re.sub(r"[^\n]", " ", match[0])
 
-    code = re.sub(r'/\*.*?\*/|//[^\n]*|"(\\.|[^"\\\n])*"', blank, text, flags=re.S)
+    code = re.sub(r'/\*.*?\*/|//[^\n]*|"(\\.|[^"\\\n])*"', blank, text, flags=re.DOTALL)
     place, inside, directive = 0, False, False
     for number, line in enumerate(code.splitlines(keepends=True), 1):
         inside = line.startswith("{") or (inside and not line.startswith("}"))

@@ -134,13 +134,13 @@ def record() -> dict[str, dict[str, str]]:
 
 def sections(doc: str) -> dict[str, str]:
     """Return the sections of a docstring by title; what comes before them by ''."""
-    parts = re.split(r"^(\w[\w ]*)\n-{3,}$", doc, flags=re.M)
+    parts = re.split(r"^(\w[\w ]*)\n-{3,}$", doc, flags=re.MULTILINE)
     return {"": parts[0]} | dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
 def entries(body: str) -> dict[str, str]:
     """Return what a section says of each name at its margin."""
-    parts = re.split(r"^(\S.*)$", body, flags=re.M)
+    parts = re.split(r"^(\S.*)$", body, flags=re.MULTILINE)
     found = {}
     for head, text in zip(parts[1::2], parts[2::2], strict=True):
         names, _, kind = head.partition(" : ")
@@ -162,7 +162,9 @@ def facts(doc: str) -> set[Fact]:
     for unit in UNITS:
         if re.search(rf"\b{unit}s?\b", said):
             found.add(("unit", unit))
-    for text in re.split(r"^\.\. \[\d+\]", parts.get("References", ""), flags=re.M):
+    for text in re.split(
+        r"^\.\. \[\d+\]", parts.get("References", ""), flags=re.MULTILINE
+    ):
         if text.strip():
             found.add(("source", " ".join(text.split())))
     for names, text in errors(parts.get("Raises", "")):
@@ -172,7 +174,7 @@ def facts(doc: str) -> set[Fact]:
 
 def errors(body: str) -> list[tuple[list[str], str]]:
     """Return the types of each entry of Raises, and the condition of its own."""
-    parts = re.split(r"^(\S.*)$", body, flags=re.M)
+    parts = re.split(r"^(\S.*)$", body, flags=re.MULTILINE)
     found = []
     for head, text in zip(parts[1::2], parts[2::2], strict=True):
         own = re.sub(r"^As (for )?`[^`]*`[.;,]?", "", " ".join(text.split())).strip()
