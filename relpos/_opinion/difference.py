@@ -1,7 +1,7 @@
 """A row of the table of known differences.
 
 The rows are in `conventions.py` and in the files `mistakes_of_*.py`. Those of buckets
-and slopes, of rotary positions and of Transformer-XL's shift are beside their changes.
+and slopes, of rotary positions and of Transformer-XL's shift are next to their changes.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class Difference(NamedTuple):
 
     @property
     def alone(self) -> bool:
-        """True if no other mistake is tried beside it."""
+        """True if no other mistake is tried together with it."""
         return self.tried != "with others"
 
     @property
     def single(self) -> bool:
-        """True if no convention is tried beside it, either."""
+        """True if no convention is tried together with it, either."""
         return self.tried == "single"
 
     def attempts(self, attempt: Attempt) -> Iterator[Attempt]:
