@@ -5,6 +5,7 @@ Arrays have axes B, H, L and D: items of the batch, heads, positions and columns
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -388,7 +389,7 @@ def _taken(
             new[name] = np.take(array, sources, axis=axis)
             continue
         rows = array.shape[-1:] if name == "log_decay" else array.shape[-2:]
-        wide = np.broadcast_to(array, (*shape, *rows)).reshape(-1, *rows)
+        wide = np.broadcast_to(array, (*shape, *rows)).reshape(math.prod(shape), *rows)
         new[name] = wide[index].reshape(*shape, *rows)
     return attempt.with_keywords(**new)
 

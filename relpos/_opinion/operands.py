@@ -305,6 +305,9 @@ NORMS: dict[str, Callable[[Array], Array]] = {
 @quiet
 def normalised(attempt: Attempt) -> list[Attempt]:
     """Normalise queries and keys, or one of the two."""
+    # Vectors without columns have no mean, and nothing that a norm could change.
+    if attempt.get("query").shape[-1] == 0:
+        return []
     attempts, sides = [], (("query", "key"), ("query",), ("key",))
     for names, (words, norm) in product(sides, NORMS.items()):
         detail = f"the {' and '.join(PLURALS[name] for name in names)} {words}"

@@ -229,3 +229,14 @@ def test_the_softmax_of_a_function_of_the_scores(words):
     found = relpos.diagnose(softmax(OF_SCORES[words](S)) @ V, Q, K, V)
     assert found.differences == ("no_softmax",)
     assert re.search(f"with the softmax of .*{words}", found.verdict)
+
+
+def test_vectors_without_columns_are_compared_without_a_warning():
+    empty, rng = np.zeros((H, L, 0)), np.random.default_rng(2)
+    bias = rng.standard_normal((H, 2 * L - 1))
+    mine = relpos.attention(empty, empty, V, rel_bias=-bias, scale=1.0)
+    call = {"rel_bias": bias, "scale": 1.0}
+    found = relpos.diagnose(mine, empty, empty, V, **call)
+    assert found.differences == ("bias_negated",)
+    other = mine + rng.standard_normal(mine.shape)
+    assert relpos.diagnose(other, empty, empty, V, **call).kind == "unknown"
