@@ -345,7 +345,7 @@ def in_short(results: Results, folder: Path) -> str:
     ]
     lines += [
         ["lengths", *(x.reach() for x in cpus)],
-        ["cases measured", *(str(x.count()) for x in cpus)],
+        ["cases measured", *(str(x.cases()) for x in cpus)],
         ["compared with", *(x.peers for x in cpus)],
         ["month", *(x.measured for x in cpus)],
     ]

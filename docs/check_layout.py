@@ -136,6 +136,7 @@ def look(root: Path, pages: list[str]) -> dict[str, list[str]]:
             chromium.terminate()
             chromium.wait()
             server.shutdown()
+            server.server_close()
     return faults
 
 

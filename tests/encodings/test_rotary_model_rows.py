@@ -50,7 +50,6 @@ def test_a_type_without_a_row():
 @pytest.mark.parametrize(
     ("row", "message"),
     {
-        "3": r"^models\.toml: x: got 3; expected a table$",
         "{ theta = 1e4 }": r"^models\.toml: x: got the field 'theta'; expected some",
         "{ base = 10000 }": r"x: base: got 10000; expected a positive float$",
         "{ base = -1.0 }": r"x: base: got -1\.0; expected a positive float$",
@@ -72,6 +71,11 @@ def test_a_type_without_a_row():
 def test_a_row_that_does_not_fit_is_refused(row, message):
     with pytest.raises(ValueError, match=message):
         read_models(f"x = {row}")
+
+
+def test_a_row_is_a_table():
+    with pytest.raises(TypeError, match=r"^models\.toml: x: got 3; expected a table$"):
+        read_models("x = 3")
 
 
 def test_the_file_is_read_by_the_first_call_that_needs_it(child):
