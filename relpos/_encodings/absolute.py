@@ -43,23 +43,27 @@ from relpos._undo import keep, whole
 __all__ = ["index_encoding", "learned", "learned_backward", "normalized_index_encoding"]
 __all__ += ["random_encoding", "sinusoidal", "sinusoidal_shift_matrix"]
 
-#: Columns at most: the frequencies are computed one by one, in 60 digits.
+#: Largest `dim`: more frequencies, one by one in 60 digits, would take too long.
 MAX_DIM = 2**20
-#: float64 holds every integer below, and rounds none beyond to one below.
+#: float64 holds every integer below this one. It rounds larger integers, but none of
+#: them to one below, so that a rounded integer is found by its size.
 EXACT = 2**53
 _INT64 = np.dtype(np.int64)
 _LAYOUTS = ("interleaved", "concat")
 
 
 def count_of(positions: object, name: str = "positions") -> int | None:
-    """Return n where `positions` is the int n, short for 0..n-1; None for an array."""
+    """Return n if `positions` is an int n, which means 0..n-1; None for an array."""
     if isinstance(positions, int | np.integer) and not isinstance(positions, bool):
         return as_int(name, positions, 0, POSITION_LIMIT)
     return None
 
 
 def check_exact(name: str, lowest: float, highest: float) -> None:
-    """Raise for integers that float64 may have rounded, or will."""
+    """Raise unless float64 holds all integers from `lowest` to `highest` exactly.
+
+    Either may be the float that an integer was rounded to already.
+    """
     for number in (lowest, highest):
         if abs(number) >= EXACT:
             raise ValueError(
@@ -72,15 +76,16 @@ def check_exact(name: str, lowest: float, highest: float) -> None:
 def as_positions(
     positions: ArrayLike, offset: float = 0, name: str = "positions"
 ) -> Array:
-    """Return an array of positions, or a single one, as float64.
+    """Return positions, or a single one, as an array of float64.
 
-    Their sums with `offset` are checked, too.
+    The `offset` is not added; integers and their sums with it have to be exact.
     """
     array = as_array(name, positions)
+    # A long double, of more than 8 bytes, would be rounded to float64.
     if array.dtype.kind not in "iuf" or array.dtype.itemsize > 8:
         raise TypeError(f"{name}: got dtype {array.dtype}; expected integers or floats")
     if array.dtype.kind in "iu" and array.size:
-        numbers = stored(array)
+        numbers = stored(array)  # a broadcast view has the same numbers many times
         lowest, highest = int(numbers.min()), int(numbers.max())
         check_exact(name, lowest, highest)
         check_exact("offset", lowest + offset, highest + offset)
@@ -88,6 +93,7 @@ def as_positions(
 
 
 def as_offset(offset: object) -> float:
+    """Return an offset as a float: an integer only if it is exact, any finite float."""
     number = as_real("offset", offset)
     if np.asarray(offset).dtype.kind != "f":
         check_exact("offset", number, number)
@@ -95,33 +101,38 @@ def as_offset(offset: object) -> float:
 
 
 def real_positions(positions: ArrayLike, columns: int, dtype: np.dtype[Any]) -> Array:
-    """Return positions S as float64, where a result S + (columns,) fits memory.
+    """Return positions of shape S as float64; an int n means 0..n-1.
 
-    An int n means 0..n-1.
+    A result of shape S + (columns,) and of `dtype` has to fit memory.
     """
     count = count_of(positions)
     if count is not None:
+        # Before the arange, which may be too large itself.
         check_memory("positions", (count, columns), dtype)
         return np.arange(count, dtype=np.float64)
-    where = as_positions(positions)
-    check_memory("positions", (*where.shape, columns), dtype)
-    return where
+    array = as_positions(positions)
+    check_memory("positions", (*array.shape, columns), dtype)
+    return array
 
 
 @lru_cache(maxsize=64)
 def _frequencies(dim: int, base: float, count: int) -> tuple[Array, Array]:
-    """Return base ** (-2 c / dim) for c < count, as high + low parts of float64.
+    """Return base ** (-2 c / dim) for c < count, as the sum of two arrays of float64.
 
-    Powers and their products with integers exact in float64 lose no bit of both parts.
+    The first array has the frequencies rounded to float64, the second what is missing.
+    Together they have the 106 bits that the kernel computes angles with.
     """
     high, low = [], []
+    # Each frequency is the one before times `ratio`. In 60 digits the rounding errors
+    # of up to MAX_DIM products stay far below the last of 106 bits, or of 32 digits.
     with localcontext() as context:
         context.prec = 60
         ratio = (Decimal(base).ln() * -2 / dim).exp()
         frequency = Decimal(1)
         for _ in range(count):
-            high.append(float(frequency))
-            low.append(float(frequency - Decimal(high[-1])))
+            rounded = float(frequency)
+            high.append(rounded)
+            low.append(float(frequency - Decimal(rounded)))
             frequency *= ratio
     parts = np.array(high), np.array(low)
     for part in parts:
@@ -132,6 +143,10 @@ def _frequencies(dim: int, base: float, count: int) -> tuple[Array, Array]:
 def frequency_parts(
     dim: int, base: object, inv_freq: ArrayLike | None, count: int
 ) -> tuple[Array, Array]:
+    """Return `count` frequencies as in `_frequencies`: of a base, or `inv_freq` itself.
+
+    The base is checked in both cases.
+    """
     number = as_positive("base", base)
     if inv_freq is None:
         return _frequencies(dim, number, count)
@@ -215,27 +230,43 @@ def sinusoidal(
     columns = as_int("dim", dim, 1, MAX_DIM)
     interleaved = as_choice("layout", layout, _LAYOUTS) == "interleaved"
     result_dtype = as_float_dtype(dtype)
-    where = real_positions(positions, columns, result_dtype)
+    float_positions = real_positions(positions, columns, result_dtype)
+    # A frequency has two columns, sine and cosine. The last column of an odd number is
+    # a sine of one more frequency if they are interleaved, else zeros.
     pairs, odd = divmod(columns, 2)
-    # The last column of an odd number is a sine if they are interleaved, else zeros.
     has_last_sine = bool(odd and interleaved)
     count = pairs + 1 if has_last_sine else pairs
     high, low = frequency_parts(columns, base, inv_freq, count)
-    shape = (*where.shape, columns)
+    shape = (*float_positions.shape, columns)
     if out is None:
         result = np.empty(shape, result_dtype)
     else:
-        inputs = {"positions": where, "inv_freq": high}
+        # The frequencies are a copy of `inv_freq`, which may share memory with `out`.
+        inputs = {"positions": float_positions}
         result = check_out(out, shape, result_dtype, inputs)
+    # Views of the result, into which the kernel, a ufunc of two outputs, writes.
     if interleaved:
-        sines, cosines = result[..., 0 : 2 * pairs : 2], result[..., 1::2]
+        sines = result[..., 0 : 2 * pairs : 2]
+        cosines = result[..., 1::2]
     else:
-        sines, cosines = result[..., :pairs], result[..., pairs : 2 * pairs]
+        sines = result[..., :pairs]
+        cosines = result[..., pairs : 2 * pairs]
     kernel = kernels().sinusoidal
-    kernel(where, high[:pairs], low[:pairs], out=(sines, cosines), dtype=result_dtype)
+    kernel(
+        float_positions,
+        high[:pairs],
+        low[:pairs],
+        out=(sines, cosines),
+        dtype=result_dtype,
+    )
     if has_last_sine:
-        last = result[..., -1:], None  # its cosine has no column
-        kernel(where, high[pairs:], low[pairs:], out=last, dtype=result_dtype)
+        kernel(
+            float_positions,
+            high[pairs:],
+            low[pairs:],
+            out=(result[..., -1:], None),  # there is no column for the cosine
+            dtype=result_dtype,
+        )
     elif odd:
         result[..., -1] = 0
     return result
@@ -289,9 +320,15 @@ def sinusoidal_shift_matrix(
     matrix = np.zeros((columns, columns))
     high, low = frequency_parts(columns, base, None, pairs)
     sine, cosine = kernels().sinusoidal(shift, high, low, dtype=np.float64)
-    c = np.arange(pairs)
-    sines, cosines = (2 * c, 2 * c + 1) if interleaved else (c, pairs + c)
-    # Each pair is rotated by the angle of the offset.
+    # Rows and columns of the matrix that belong to the sines and to the cosines.
+    if interleaved:
+        sines = 2 * np.arange(pairs)
+        cosines = sines + 1
+    else:
+        sines = np.arange(pairs)
+        cosines = sines + pairs
+    # Each pair is rotated by the angle of the offset. The last row of an odd `dim`
+    # stays zero, as the last column of the encoding is.
     matrix[sines, sines] = matrix[cosines, cosines] = cosine
     matrix[sines, cosines] = sine
     matrix[cosines, sines] = -sine
@@ -299,11 +336,12 @@ def sinusoidal_shift_matrix(
 
 
 def int64_positions(positions: ArrayLike, rows: int, name: str = "positions") -> Array:
-    """Return the positions as int64; the kernels refuse those outside the table.
+    """Return positions as int64; an int n means 0..n-1, and has to fit `rows`.
 
-    An int n means 0..n-1, and has to fit `rows`.
+    Positions of an array may lie outside of the table: the kernels refuse them.
     """
-    # Most are, and are not copied: the kernels check each position as they read it.
+    # Most arrays are int64 already. They are not copied, even if another thread may
+    # write to them: the kernels check each position as they read it.
     if type(positions) is np.ndarray and positions.dtype == _INT64:
         return positions
     count = count_of(positions, name)
@@ -319,8 +357,9 @@ def int64_positions(positions: ArrayLike, rows: int, name: str = "positions") ->
 
 def gather(rows: Array, index: Array, name: str) -> Array:
     """Return rows of a floating table (..., R, E); errors call the positions `name`."""
+    # Rows of 16 bits come back as float32.
     gathered = kernels().learned_rows(widened(rows), index, name)
-    if gathered.dtype == rows.dtype:  # not of float16
+    if gathered.dtype == rows.dtype:  # most are, and need no further call
         return gathered
     return like(gathered, rows)
 
@@ -409,36 +448,42 @@ def learned_backward(
     grad = as_floating("grad_out", grad_out)
     rows = as_int("num_positions", num_positions, 0, POSITION_LIMIT)
     index = int64_positions(positions, rows)
-    batch = grad.ndim - 1 - index.ndim
-    if batch < 0 or grad.shape[batch:-1] != index.shape:
-        expected = ", ".join(["...", *map(str, index.shape), "E"])
+    # The axes of `grad` are those of the batch, of the positions, and E.
+    batch_ndim = grad.ndim - 1 - index.ndim
+    if batch_ndim < 0 or grad.shape[batch_ndim:-1] != index.shape:
+        lengths = [str(length) for length in index.shape]
+        expected = ", ".join(["...", *lengths, "E"])
         raise ValueError(
             f"grad_out: shape {grad.shape} does not match positions of shape "
             f"{index.shape}; expected ({expected})"
         )
     if index.ndim != 1:  # the kernel takes one axis of positions
-        grad = grad.reshape(*grad.shape[:batch], index.size, grad.shape[-1])
+        grad = grad.reshape(*grad.shape[:batch_ndim], index.size, grad.shape[-1])
     check_bytes("num_positions", (*grad.shape[:-2], rows, grad.shape[-1]), grad.dtype)
     sums = kernels().learned_sums(widened(grad), index, rows)
-    if sums.dtype == grad.dtype:  # not of float16
+    if sums.dtype == grad.dtype:  # as in `gather`
         return sums
     return like(sums, grad)
 
 
-def _checked(
+def _naive_shape_and_dtype(
     length: object, dim: object, dtype: Any
 ) -> tuple[tuple[int, int], np.dtype[Any]]:
-    """Return the shape and the dtype of a naive encoding."""
+    """Check the arguments of a naive encoding; return its shape and its dtype."""
     rows = as_int("length", length, 0, POSITION_LIMIT)
-    shape = rows, as_int("dim", dim, 1, POSITION_LIMIT)
+    columns = as_int("dim", dim, 1, POSITION_LIMIT)
+    shape = (rows, columns)
     result_dtype = as_float_dtype(dtype)
     check_bytes("length", shape, result_dtype)
     return shape, result_dtype
 
 
 def _index_rows(length: int, dim: int, dtype: DTypeLike, normalized: bool) -> Array:
-    (rows, columns), result_dtype = _checked(length, dim, dtype)
-    divisor = max(rows - 1, 1) if normalized else 1
+    """Return rows of the index n, or of n / (length - 1) if `normalized`."""
+    (rows, columns), result_dtype = _naive_shape_and_dtype(length, dim, dtype)
+    divisor = 1
+    if normalized:
+        divisor = max(rows - 1, 1)  # of one row, whose index is 0, too
     return kernels().index_rows(rows, columns, result_dtype.char, divisor)
 
 
@@ -541,10 +586,11 @@ def random_encoding(
     >>> P.shape, bool((abs(P) <= 1).all())
     ((4, 8), True)
     """
-    shape, result_dtype = _checked(length, dim, dtype)
+    shape, result_dtype = _naive_shape_and_dtype(length, dim, dtype)
     generator = as_generator(rng)
     keep(generator)  # an error takes the draw back
     values: Array = generator.random(shape, dtype=result_dtype)
+    # In place, so that there is no second array.
     values *= 2
     values -= 1
     return values
