@@ -33,7 +33,7 @@ from relpos.nn._inputs import (
     product,
 )
 from relpos.nn.basic import Embedding, sum_rows
-from relpos.nn.decoding import KVCaches, as_kept, check_kept
+from relpos.nn.decoding import KVCaches, as_state, check_state_batch
 from relpos.nn.module import LoadResult, Module, Parameter, Seed
 
 __all__ = ["ConvPositionEmbedding", "LearnedAPE", "SinusoidalEncoding"]
@@ -41,9 +41,9 @@ __all__ = ["ConvPositionEmbedding", "LearnedAPE", "SinusoidalEncoding"]
 
 def _positions(shape: tuple[int, ...], cache: KVCaches | None) -> Array:
     """Return the positions of tokens after a cache, (length,) or (batch, length)."""
-    as_kept(None, cache)  # refuses what is no cache
+    as_state(None, cache)  # refuses what is no cache
     before = 0 if cache is None else cache._so_far()
-    check_kept("x", shape[0], "cache", np.shape(before))
+    check_state_batch("x", shape[0], "cache", np.shape(before))
     return np.asarray(before)[..., None] + np.arange(shape[1])
 
 

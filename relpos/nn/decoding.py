@@ -23,35 +23,46 @@ R = TypeVar("R")
 
 
 class Span(NamedTuple):
-    """The batch, and how much a layer was given before its last call and after it."""
+    """What the last call of one layer added to its state.
 
-    batch: tuple[int, ...]
-    start: Any
-    end: Any
+    Both counts are one int for all items of the batch, or an array of one for each.
+    """
+
+    batch: tuple[int, ...]  #: () if the state works for every batch
+    start: Any  #: tokens or segments that the layer had before that call
+    end: Any  #: tokens or segments that it has since
 
 
-class Kept:
-    """Base of `Memory` and `KVCaches`: the layers of a model, in step."""
+class DecodingState:
+    """Base of `Memory` and `KVCaches`, which keep the layers of a model in step.
 
+    In a call of the model each layer first calls `_enter`, then changes its own part of
+    the state, and then calls `_check_start`.
+    """
+
+    #: The argument by which a layer takes the state.
     _name: ClassVar[str]
-    _unit: ClassVar[str]  # of what is counted
-    _back: ClassVar[str]  # how all layers come to have as much again
+    #: What a `Span` counts, in the plural.
+    _unit: ClassVar[str]
+    #: What a user does to give all layers the same count, {}, again.
+    _remedy: ClassVar[str]
 
     def __init__(self) -> None:
-        #: Layers that the call which is going on has used; None between calls.
+        #: Layers that have used the state in the current call; None between calls.
         self._used: frozenset[Any] | None = None
-        #: How much each item was given before that call.
-        self._before: Any = 0
+        #: What all layers had before the current call, counted as in `Span`.
+        self._count_before: Any = 0
 
     def _layers(self) -> Iterable[Any]:
+        """Return the layers that the state has something of."""
         raise NotImplementedError
 
     def _span(self, layer: Any) -> Span:
-        """Return how much one of them was given."""
+        """Return the span of one of these layers."""
         raise NotImplementedError
 
     def _enter(self, layer: Any) -> None:
-        """Let a layer use what is kept, once in a call and in step with the others."""
+        """Let a layer use the state, once in a call and in step with the others."""
         used = self._used or frozenset()
         if layer in used:
             raise ValueError(
@@ -62,68 +73,81 @@ class Kept:
         if not used:
             # The first layer of a call. An interrupted call may have left some layers
             # ahead of others, so all go on from the shortest.
+            shortest: Any = 0
             ends = [self._span(other).end for other in self._layers()]
-            put(self, "_before", functools.reduce(np.minimum, ends) if ends else 0)
+            if ends:
+                shortest = functools.reduce(np.minimum, ends)  # of each item
+            put(self, "_count_before", shortest)
         end = self._span(layer).end if layer in self._layers() else 0
-        # More than all had before this call: an interrupt came after this layer's part
-        # of an earlier call, and before that of another.
-        if _any(end > self._before):
+        # A layer is ahead if an earlier call was interrupted after this layer's part
+        # of it, and before that of another.
+        if _any(end > self._count_before):
+            before = _shown(self._count_before)
             raise ValueError(
                 f"{self._name}: got one in which a {type(layer).__name__} has "
-                f"{_plain(end)} {self._unit} and another layer {_plain(self._before)}: "
+                f"{_shown(end)} {self._unit} and another layer {before}: "
                 "an interrupted call left them out of step; expected "
-                f"{self._back.format(_plain(self._before))}"
+                f"{self._remedy.format(before)}"
             )
         put(self, "_used", used | {layer})
 
     def _check_start(self, layer: Any) -> None:
-        """Raise where a layer has begun and others have more or less than it."""
+        """Raise for a layer that is new to a state which others have used before."""
         span = self._span(layer)
-        # Only a layer that had nothing before may be new to the cache: then all others
-        # have to have begun in this very call, with as many tokens.
+        # A layer that had something before this call is not new: `_enter` compared it
+        # with the others. A new one belongs to the model only if all others have begun
+        # in this very call too, with as many tokens.
         if _any(span.start):
             return
         for other in self._layers():
             batch, start, end = self._span(other)
-            is_in_step = (
-                batch == span.batch and not _any(start) and not _any(end != span.end)
-            )
-            if _any(end) and not is_in_step:
+            if not _any(end):  # it was cropped to nothing, or had no tokens yet
+                continue
+            began_in_this_call = batch == span.batch and not _any(start)
+            if not began_in_this_call or _any(end != span.end):
                 raise ValueError(
                     f"{self._name}: got one in which a {type(other).__name__} has "
-                    f"{_plain(end)} {self._unit}, for a {type(layer).__name__} "
+                    f"{_shown(end)} {self._unit}, for a {type(layer).__name__} "
                     "that has none in it; expected that of this very model (a copy of "
                     f"a model is another one), or a new nn.{type(self).__name__}"
                 )
 
 
 def _any(flags: Any) -> bool:
-    """Tell whether one is true of an array, or of what all items share."""
-    return bool(flags.any() if isinstance(flags, np.ndarray) else flags)
+    """Return True if a count or a comparison of counts is true for any item."""
+    if isinstance(flags, np.ndarray):
+        return bool(flags.any())
+    return bool(flags)
 
 
-def _plain(tokens: Any) -> Any:
-    return np.asarray(tokens).tolist()
+def _shown(count: Any) -> Any:
+    """Return a count, or a list of one for each item, as error messages show it."""
+    return np.asarray(count).tolist()
 
 
-def opened(function: Callable[P, R]) -> Callable[P, R]:
-    """Make a call of a model one use of each `Kept` that it is given.
+def opens_states(function: Callable[P, R]) -> Callable[P, R]:
+    """Make a call of a model one use of each `DecodingState` among its arguments.
 
-    The models and layers in it take part in the outermost call that is given it.
+    The outermost call that gets a state opens it, by a set of used layers, and closes
+    it. The models and layers inside find it open, and add to that set.
     """
-    _, *parameters = signature(function).parameters.values()  # the first is self
+    parameters = list(signature(function).parameters.values())[1:]  # without self
     if len(parameters) == 1:
-        (only,) = parameters
-        takes_one = only.kind is Parameter.POSITIONAL_OR_KEYWORD
-        if takes_one and only.name not in ("cache", "memory"):
+        only = parameters[0]
+        # A parameter of another kind, as *args, could still hold a state.
+        is_one_value = only.kind is Parameter.POSITIONAL_OR_KEYWORD
+        if is_one_value and only.name not in ("cache", "memory"):
             return function  # most layers take tokens and nothing else
 
     @functools.wraps(function)
     def call(*args: P.args, **keywords: P.kwargs) -> R:
         for value in (*args, *keywords.values()):
-            if isinstance(value, Kept) and value._used is None:
+            if isinstance(value, DecodingState) and value._used is None:
+                # If the call raises, `whole` around it puts None back.
                 put(value, "_used", frozenset())
-                result = call(*args, **keywords)  # opens the next one, if there is one
+                # `value` is open now, so that this opens the next state or, if there
+                # is none, calls the function.
+                result = call(*args, **keywords)
                 put(value, "_used", None)
                 return result
         return function(*args, **keywords)
@@ -169,14 +193,18 @@ def update_memory(memory: ArrayLike | None, hidden: ArrayLike, mem_len: int) -> 
     segment = as_floating("hidden", hidden)
     check_shape("hidden", segment, ("L", "B", "d_model"))
     length = as_int("mem_len", mem_len, 0)
-    before = segment[:0] if memory is None else as_floating("memory", memory)
+    before = segment[:0]
+    if memory is not None:
+        before = as_floating("memory", memory)
     check_shape("memory", before, ("M", *segment.shape[1:]))
     both = np.concatenate([before, segment])
-    return both[max(len(both) - length, 0) :].copy()
+    # A slice from -length would be all of it where length is 0.
+    start = max(len(both) - length, 0)
+    return both[start:].copy()  # so that the part before the slice is freed
 
 
 @twin(update_memory, titles=("References",))
-class Memory(Kept):
+class Memory(DecodingState):
     r"""Inputs of every attention of a model so far: the memory of Transformer-XL.
 
     .. math:: memory' = [memory; x]_{-length:}
@@ -216,12 +244,15 @@ class Memory(Kept):
     """
 
     _name, _unit = "memory", "segments"
-    _back = "a new nn.Memory, with the segments so far again"
+    _remedy = "a new nn.Memory, with the segments so far again"
 
     def __init__(self, length: int) -> None:
         super().__init__()
         self.length = as_int("length", length, 0)
+        #: What each layer remembers, (batch, M, width).
         self._hidden: dict[Any, Array] = {}
+        #: Segments that each layer was given: M stops growing at `length`, so that it
+        #: does not tell whether the layers are in step.
         self._updates: dict[Any, int] = {}
 
     def __repr__(self) -> str:
@@ -247,7 +278,9 @@ class Memory(Kept):
 
     def _span(self, layer: Any) -> Span:
         updates = self._updates[layer]
-        return Span((), updates - 1, updates)
+        # The batch is (): the layers are compared by their segments alone, and each
+        # update compares the batch with what its layer remembers.
+        return Span(batch=(), start=updates - 1, end=updates)
 
     def update(self, layer: Any, x: Array) -> None:
         """Let a layer remember its input, after what it remembers.
@@ -266,11 +299,13 @@ class Memory(Kept):
         MemoryError
             Out of memory; as with every error, it remembers what it did.
         """
-        before = self.of(layer)
-        first = None if before is None else before.swapaxes(0, 1)
-        length = as_int("length", self.length, 0)
-        after = update_memory(first, x.swapaxes(0, 1), length).swapaxes(0, 1)
-        after.flags.writeable = False
+        # `update_memory` has the sequence as the first axis, and layers the batch.
+        memory = self.of(layer)
+        if memory is not None:
+            memory = memory.swapaxes(0, 1)
+        length = as_int("length", self.length, 0)  # a user may have set it since
+        after = update_memory(memory, x.swapaxes(0, 1), length).swapaxes(0, 1)
+        after.flags.writeable = False  # `of` returns it without a copy
         updates = self._updates.get(layer, 0) + 1
         # New dicts, since `put` restores an attribute and not what is in it.
         put(self, "_hidden", {**self._hidden, layer: after})
@@ -278,7 +313,7 @@ class Memory(Kept):
 
 
 @twin(update_memory, titles=("References",))
-class KVCaches(Kept):
+class KVCaches(DecodingState):
     r"""Keys and values of the tokens so far, of every attention of a model.
 
     .. math:: K \leftarrow [K; k], \quad V \leftarrow [V; v]
@@ -324,7 +359,7 @@ class KVCaches(Kept):
     """
 
     _name, _unit = "cache", "tokens"
-    _back = "cache.crop({}) before, and the tokens after those again"
+    _remedy = "cache.crop({}) before, and the tokens after those again"
 
     def __init__(self) -> None:
         super().__init__()
@@ -333,8 +368,11 @@ class KVCaches(Kept):
     def __copy__(self) -> Self:
         """Copy the tokens, for the attentions of the same model."""
         other = object.__new__(type(self))
-        caches = {layer: copy.copy(cache) for layer, cache in self._caches.items()}
-        vars(other).update(vars(self), _caches=caches)
+        vars(other).update(vars(self))
+        # The keys stay the layers of this model: only the caches are copied.
+        other._caches = {
+            layer: copy.copy(cache) for layer, cache in self._caches.items()
+        }
         return other
 
     def __len__(self) -> int:
@@ -346,20 +384,25 @@ class KVCaches(Kept):
     @property
     def lengths(self) -> int | Array:
         """Tokens of all items so far, or an array (batch,): of each."""
-        for cache in self._caches.values():
-            return cache.lengths
-        return 0
+        # Between calls all attentions have as many tokens, so that the first tells.
+        first = next(iter(self._caches.values()), None)
+        return 0 if first is None else first.lengths
 
     def _layers(self) -> Iterable[Any]:
         return self._caches.keys()
 
     def _span(self, layer: Any) -> Span:
         cache = self._caches[layer]
-        return Span(cache._batch(), cache._start, cache.lengths)
+        return Span(batch=cache._batch(), start=cache._start, end=cache.lengths)
 
     def _so_far(self) -> int | Array:
-        """Tokens before the call that is going on, also after its first attention."""
-        return self._before if self._used else self.lengths
+        """Return the tokens before the current call, also after its first attention."""
+        # The first attention of a call sets `_count_before`. Without one yet, in a call
+        # (an empty set) or between calls (None), `lengths` are those before.
+        if self._used:
+            before: int | Array = self._count_before
+            return before
+        return self.lengths
 
     def of(self, layer: Any) -> KVCache:
         """Return the cache of one attention, new at first.
@@ -392,8 +435,9 @@ class KVCaches(Kept):
         ValueError
             `length` is negative or more than there are.
         """
-        # Without attentions a new cache checks the argument.
-        for cache in list(self._caches.values()) or [KVCache()]:
+        if not self._caches:
+            KVCache().crop(length)  # checks the argument, and changes nothing
+        for cache in self._caches.values():
             cache.crop(length)
 
     @whole
@@ -410,36 +454,46 @@ class KVCaches(Kept):
         IndexError
             There is no such item.
         """
-        for cache in list(self._caches.values()) or [KVCache()]:
+        if not self._caches:
+            KVCache().reorder(items)  # raises: there is no batch to choose from
+        for cache in self._caches.values():
             cache.reorder(items)
 
 
-def check_kept(name: str, batch: int, kind: str, expected: tuple[int, ...]) -> None:
-    """Raise where tokens have another batch than what is kept; () fits every one."""
-    if expected not in ((), (batch,)):
+def check_state_batch(
+    name: str, batch: int, kind: str, state_batch: tuple[int, ...]
+) -> None:
+    """Raise if tokens have another batch than the state; () fits every batch."""
+    if state_batch and state_batch != (batch,):
         raise ValueError(
-            f"{name}: got a batch of {batch}; expected {expected[0]}, as in the {kind}"
+            f"{name}: got a batch of {batch}; expected {state_batch[0]}, as in the "
+            f"{kind}"
         )
 
 
-def as_kept(
+def as_state(
     memory: object, cache: object, **others: object
 ) -> Memory | KVCaches | None:
-    """Return what comes before the tokens; nothing else may say so."""
+    """Return the memory or the cache that a layer was given, or None.
+
+    A state says what comes before the tokens. `others` are arguments that say it too,
+    and have to be None beside a state, as a memory has to be beside a cache.
+    """
     for name, value, kind in (("memory", memory, Memory), ("cache", cache, KVCaches)):
         if value is not None and not isinstance(value, kind):
             raise TypeError(
                 f"{name}: got {kind_of(value)}; expected a nn.{kind.__name__}, or None"
             )
-    kept = memory if cache is None else cache
-    if kept is None:
-        return None
+    state = memory
     if cache is not None:
+        state = cache
         others["memory"] = memory
+    if state is None:
+        return None
     for name, value in others.items():
         if value is not None:
             raise ValueError(
-                f"{name}: got it with a {type(kept).__name__}, which says what comes "
+                f"{name}: got it with a {type(state).__name__}, which says what comes "
                 "before the tokens; expected None"
             )
-    return cast("Memory | KVCaches | None", kept)
+    return cast("Memory | KVCaches", state)

@@ -28,7 +28,7 @@ from relpos._checks import (
 from relpos._tensors import check_kind, of_tensor
 from relpos._undo import call_number, keep, put, whole
 from relpos.nn._inputs import as_settings
-from relpos.nn.decoding import opened
+from relpos.nn.decoding import opens_states
 
 __all__ = ["LoadResult", "Module", "Parameter"]
 
@@ -339,7 +339,7 @@ class Module:
             if not isinstance(function, FunctionType):
                 continue
             if name == "__call__":
-                function = _marked(opened(function))
+                function = _marked(opens_states(function))
             elif name == "backward":
                 function = _checked(function)
             # The outermost, so that an error undoes what the other wrappers put, too.

@@ -20,7 +20,7 @@ from relpos.nn._inputs import check_offset, check_shape, xavier_uniform
 from relpos.nn.attention import AttentionLayer, MultiheadGradients, check_batch
 from relpos.nn.basic import LayerNorm, Linear, affine, affine_gradients
 from relpos.nn.composed import FeedForward, Residual
-from relpos.nn.decoding import KVCaches, Memory, as_kept, check_kept
+from relpos.nn.decoding import KVCaches, Memory, as_state, check_state_batch
 from relpos.nn.module import LayerOptions, Module, Parameter, Seed
 from relpos.nn.position import (
     FIRE,
@@ -367,7 +367,7 @@ class MultiheadAttention(AttentionLayer):
             given, a memory or a cache comes with one of these or is refused (see
             `KVCaches`), or the layer of a cache is not causal.
         """
-        previous = as_kept(memory, cache, key=key, query_offset=query_offset)
+        previous = as_state(memory, cache, key=key, query_offset=query_offset)
         inputs = self._read(query, key, value, self.embed_dim)
         parts = _parts_of(inputs, key is not None, value is not None)
         keywords = {"attn_mask": attn_mask, "key_lengths": key_lengths}
@@ -402,7 +402,7 @@ class MultiheadAttention(AttentionLayer):
         memory._enter(self)
         before = memory.of(self)
         if before is not None:
-            check_kept("query", len(x), "memory", before.shape[:1])
+            check_state_batch("query", len(x), "memory", before.shape[:1])
         memory.update(self, x)
         memory._check_start(self)
         if before is None:
@@ -423,7 +423,7 @@ class MultiheadAttention(AttentionLayer):
         caches._enter(self)
         q, k, v = self._project(parts)
         cache = caches.of(self)
-        check_kept("query", len(q), "cache", cache._batch())
+        check_state_batch("query", len(q), "cache", cache._batch())
         if key_lengths is not None:  # whose errors `append` would word as `lengths`
             as_lengths("key_lengths", key_lengths, q.shape[:1], np.array(q.shape[-2]))
         k = self.position.rotate(k, cache.lengths)
