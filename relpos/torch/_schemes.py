@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 __all__ = ["fire_attention", "graph_attention", "merge_attention"]
 __all__ += ["relative_global_attention", "shaw_attention", "transformer_xl_attention"]
 
+#: Parameters of `attention` on tensors. ``shows_keywords((), _KEYWORDS)`` shows them
+#: all in the signature of a scheme; () is the list of those that are left out.
 _KEYWORDS = keywords_of(attention)
 
 
@@ -159,7 +161,8 @@ def relative_global_attention(
     tensor([1., 1., 2.])
     """
     check_tensors({"rel_key": rel_key})
-    # before the scheme's own is_causal, which is not in conflict with a CausalBias
+    # A CausalBias of torch is a mask that stands for `is_causal` and an offset. It has
+    # to go before the scheme adds its own `is_causal`, or both would be an error.
     if "attn_mask" in keywords:
         keywords = without_causal_bias(query, key, keywords)
     settings = relative_global_settings(rel_key, keywords)
@@ -227,7 +230,7 @@ def transformer_xl_attention(
     ... )[0, :, 0]
     tensor([1.5000, 1.0000])
     """
-    # the defaults are computed from their shapes
+    # The settings are computed from the shapes of these three.
     check_tensors({"query": query, "key": key, "rel_key": rel_key})
     settings = transformer_xl_settings(query, key, rel_key, keywords)
     return attention(
@@ -242,26 +245,40 @@ def transformer_xl_attention(
 
 
 def _on_tensors(settings: Callable[..., Mapping[str, Any]]) -> Callable[..., Any]:
-    """Make a scheme on tensors of its settings, whose arrays become tensors."""
+    """Return a scheme on tensors, made of the function that returns its settings.
+
+    Parameters
+    ----------
+    settings : callable
+        Called with the scheme's arguments; returns the keywords of `attention`. It
+        reads shapes alone, so that it serves tensors, but may return arrays of its own.
+    """
 
     @wraps(settings)
     def scheme(
         query: Any, key: Any, value: Any, *parameters: Any, **keywords: Any
     ) -> Tensor | AttentionOutput:
-        arguments: dict[str, Any] = {}
-        for name, x in settings(query, key, value, *parameters, **keywords).items():
-            arguments[name] = torch.from_numpy(x) if isinstance(x, np.ndarray) else x
+        arguments = dict(settings(query, key, value, *parameters, **keywords))
+        for name, argument in arguments.items():
+            if isinstance(argument, np.ndarray):
+                arguments[name] = torch.from_numpy(argument)
         return attention(query, key, value, **arguments)
 
     return shows_keywords((), _KEYWORDS)(scheme)
 
 
-#: Schemes of relpos that are settings of `attention`, on tensors.
-SCHEMES = {
-    name: _on_tensors(function.settings)
-    for name, function in vars(relpos).items()
-    if name in relpos.__all__ and hasattr(function, "settings")
-}
+def _schemes_by_settings() -> dict[str, Callable[..., Any]]:
+    """Return schemes on tensors for those of relpos that have `settings`, by name."""
+    schemes = {}
+    for name, function in vars(relpos).items():
+        if name in relpos.__all__ and hasattr(function, "settings"):
+            schemes[name] = _on_tensors(function.settings)
+    return schemes
+
+
+#: Schemes of relpos that are only settings of `attention`, on tensors, by name. The
+#: package adds them to its names, so that they need no function in this file.
+SCHEMES = _schemes_by_settings()
 
 
 @overload
@@ -340,8 +357,10 @@ def fire_attention(
     >>> relpos.torch.fire_attention(x, x, value, *network, is_causal=True)[0, :, 0]
     tensor([1.0000, 1.9933, 2.9465])
     """
+    # `compute` takes every name, so that a misspelt keyword has to be found here.
     check_keywords("fire_attention", keywords, _KEYWORDS)
-    rng, return_lse = keywords.pop("rng", None), keywords.pop("return_lse", False)
+    rng = keywords.pop("rng", None)
+    return_lse = keywords.pop("return_lse", False)
     arguments = {
         "query": query,
         "key": key,
@@ -352,6 +371,8 @@ def fire_attention(
         "w2": w2,
         "b2": b2,
     }
+    # The names tell `compute` which scheme it is. None stands for a tensor, which is in
+    # `arguments`. Settings are copied, since the backward reads them again.
     values: SchemeValues = {
         "w1": None,
         "b1": None,
@@ -362,7 +383,7 @@ def fire_attention(
         "signed": copied_setting("signed", signed),
         "eps": copied_setting("eps", eps),
     }
-    # either may be a tensor, with a gradient, or a number
+    # These two may be a tensor, which has a gradient, or a number, which has none.
     if isinstance(c, Tensor):
         arguments["c"] = c
     else:
@@ -468,8 +489,11 @@ def graph_attention(
         "sinks": sinks,
         "scale": scale,
         "num_threads": num_threads,
-        "edge_labels": labels,  # `labels` of attention are those of all pairs
+        # The keyword `labels` of attention has another meaning, a label for each pair
+        # of a query and a key.
+        "edge_labels": labels,
     }
+    # As in `fire_attention`, the names tell which scheme it is.
     graph: SchemeValues = {
         "indptr": None,
         "indices": None,
@@ -477,8 +501,9 @@ def graph_attention(
         "edges": None,
     }
     if module_of(edges, "scipy.sparse"):
-        # it is no tensor, and the backward reads it again
-        graph["edges"] = arguments.pop("edges").copy()
+        # A sparse matrix is a value, not a tensor; the backward reads it again.
+        del arguments["edges"]
+        graph["edges"] = edges.copy()
     return compute(arguments, return_lse, scheme_values=graph)
 
 
@@ -523,36 +548,52 @@ def merge_attention(
     True
     """
     parts = {"out_a": out_a, "lse_a": lse_a, "out_b": out_b, "lse_b": lse_b}
+    # All checks of one part come before those of the next.
     for name, part in parts.items():
         check_tensors({name: part})
         check_dense(name, part)
         check_float_dtype(name, part.dtype, "a tensor of dtype ")
     check_devices(parts)
     check_parts(parts)
+    # The sums are in float32 at least; both results are rounded once, at the end.
     dtypes = [part.dtype for part in parts.values()]
     common = reduce(torch.promote_types, dtypes, torch.float32)
     log_a, log_b = lse_a.to(common), lse_b.to(common)
-    # the result does not depend on what both are divided by, so it has no gradient
+    # Both parts are divided by e^top, so that no exponential overflows. The result does
+    # not depend on `top`, which therefore needs no gradient.
     top = torch.maximum(log_a, log_b).detach()
-    top = top.masked_fill(top == -torch.inf, 0.0)  # no key in either part
-    share_a, share_b = _share(log_a, log_b, top), _share(log_b, log_a, top)
-    total = share_a + share_b
-    none = total == 0
-    total = total.masked_fill(none, 1.0)  # log has no gradient at 0
-    lse = (torch.log(total) + top).masked_fill(none, -torch.inf)
-    share_a, share_b = share_a / total, share_b / total
-    read_a, read_b = _without_empty(out_a, lse_a), _without_empty(out_b, lse_b)
-    out = share_a[..., None] * read_a + share_b[..., None] * read_b
-    wide = torch.promote_types(lse_a.dtype, lse_b.dtype)
-    return out.to(under_autocast(result_dtype([out_a, out_b]))), lse.to(wide)
+    top = top.masked_fill(top == -torch.inf, 0.0)  # -inf - -inf would be nan
+    weight_a = _weight(log_a, log_b, top)
+    weight_b = _weight(log_b, log_a, top)
+    total = weight_a + weight_b
+    # Rows without a key in either part: out is 0 and lse -inf. Their total of 0 becomes
+    # 1 before the division and the logarithm, whose gradients are not finite at 0.
+    has_no_key = total == 0
+    total = total.masked_fill(has_no_key, 1.0)
+    lse = (torch.log(total) + top).masked_fill(has_no_key, -torch.inf)
+    share_a = (weight_a / total)[..., None]
+    share_b = (weight_b / total)[..., None]
+    out = share_a * _without_empty(out_a, lse_a) + share_b * _without_empty(
+        out_b, lse_b
+    )
+    out_dtype = under_autocast(result_dtype([out_a, out_b]))
+    lse_dtype = torch.promote_types(lse_a.dtype, lse_b.dtype)
+    return out.to(out_dtype), lse.to(lse_dtype)
 
 
-def _share(log: Tensor, other: Tensor, top: Tensor) -> Tensor:
-    """Return exp(log - top), 1 where `log` alone is infinite and would give nan."""
-    is_all = (log == torch.inf) & (other < log)
-    return torch.exp((log - top).masked_fill(is_all, 0.0))
+def _weight(log: Tensor, other: Tensor, top: Tensor) -> Tensor:
+    """Return e^(log - top) of one part, where `top` is the larger of both logs.
+
+    If `log` alone is inf, the weight is 1, where inf - inf would give nan. If both are
+    inf, it is nan.
+    """
+    has_all_weight = (log == torch.inf) & (other < log)
+    return torch.exp((log - top).masked_fill(has_all_weight, 0.0))
 
 
 def _without_empty(out: Tensor, lse: Tensor) -> Tensor:
-    """Return a part with zeros where it saw no key: nan there would stay in the sum."""
+    """Return a part with zeros in the rows that saw no key.
+
+    Their share is 0, but 0 times a nan in `out` would be nan.
+    """
     return out.masked_fill((lse == -torch.inf)[..., None], 0.0)
