@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -40,6 +40,7 @@ __all__ = ["beit", "botnet", "rope_vit", "sam", "swin", "swin_v2"]
 def _two_sides(
     name: str, value: object, low: int = 1, expected: str = "(rows, columns)"
 ) -> list[int]:
+    """Return two integers of at least `low`; `expected` names them in the error."""
     sides = as_ints(name, value, low, POSITION_LIMIT)
     if len(sides) != 2:
         raise ValueError(f"{name}: got {value}; expected {expected}")
@@ -88,6 +89,8 @@ def swin(table: ArrayLike, window: int | Sequence[int]) -> Keywords:
             f"table: {biases.shape[0]} rows for a window of {window}; expected {rows}, "
             "the product of 2n - 1"
         )
+    # Labels count key minus query, and the model's table query minus key: the same rows
+    # in reverse.
     labels = rows - 1 - grid_labels(sides)
     return {"rel_bias": transposed(biases), "labels": labels}
 
@@ -131,16 +134,18 @@ def botnet(
     sides = _two_sides("grid", grid, expected="(h, w)")
     height = as_table("rel_height", rel_height, "(2h-1, D)")
     width = as_table("rel_width", rel_width, "(2w-1, D)")
-    tables = ("rel_height", height, sides[0]), ("rel_width", width, sides[1])
-    for name, table, n in tables:
-        expected = 2 * n - 1, height.shape[-1]
+    dim = height.shape[-1]
+    tables = {"rel_height": height, "rel_width": width}
+    for (name, table), cells in zip(tables.items(), sides, strict=True):
+        expected = 2 * cells - 1, dim
         if table.shape != expected:
             raise ValueError(
-                f"{name}: got shape {(*table.shape,)} for {n} cells; expected "
+                f"{name}: got shape {tuple(table.shape)} for {cells} cells; expected "
                 f"{expected}"
             )
-    both = (height[:, None] + width[None]).reshape(-1, height.shape[-1])
-    return {"rel_key": both, "labels": grid_labels(sides)}
+    # A row for each pair of distances; that in columns runs faster, as in the labels.
+    sums = (height[:, None] + width[None]).reshape(-1, dim)
+    return {"rel_key": sums, "labels": grid_labels(sides)}
 
 
 # ---- tables that are resized for grids of other sizes --------------------------------
@@ -152,24 +157,31 @@ def _shares(old: int, new: int) -> Array:
     Row i of the new ones is at (i + 1/2) old / new - 1/2 of the old ones, between two
     of them or at an end: ``interpolate(align_corners=False)`` of torch.
     """
-    place = np.clip((np.arange(new) + 0.5) * (old / new) - 0.5, 0, old - 1)
-    left = place.astype(np.int64)
+    rows = np.arange(new)
+    place = np.clip((rows + 0.5) * (old / new) - 0.5, 0, old - 1)
+    before = place.astype(np.int64)
+    after = np.minimum(before + 1, old - 1)
+    share = place - before
     matrix = np.zeros((new, old))
-    matrix[np.arange(new), left] = 1 - (place - left)
-    matrix[np.arange(new), np.minimum(left + 1, old - 1)] += place - left
+    matrix[rows, before] = 1 - share
+    # At the last old row `after` is `before` itself, whose share must stay.
+    matrix[rows, after] += share
     return matrix
 
 
-def _resized(matrix: Array, table: Any, axis: int) -> Any:
-    if matrix.shape[0] == matrix.shape[1]:  # a product would make nan of infinities
+def _resized(shares: Array, table: Any, axis: int) -> Any:
+    """Multiply one axis of a table by a matrix of shares, (new, old)."""
+    # A square matrix is the identity. A product with it would turn infinities into nan.
+    if shares.shape[0] == shares.shape[1]:
         return table
     xp = namespace(table)
-    product = xp.tensordot(xp.asarray(matrix), table, ([1], [axis]))
+    product = xp.tensordot(xp.asarray(shares), table, ([1], [axis]))
+    # tensordot puts the new axis first.
     return xp.moveaxis(product, 0, axis)
 
 
 #: Rows after the pairs of patches: class to patch, patch to class, class to class.
-_CLASS = 3
+_CLASS_ROWS = 3
 
 
 @on_tensors
@@ -221,35 +233,41 @@ def beit(
     old = new if table_window is None else _two_sides("table_window", table_window)
     name = "relative_position_bias_table"
     table = as_shaped(name, relative_position_bias_table, "rows", "H")
-    expected, rows = _rows_of(old), _rows_of(new)
-    if len(table) != expected:
+    old_rows, new_rows = _count_rows(old), _count_rows(new)
+    if len(table) != old_rows:
         raise ValueError(
             f"{name}: {len(table)} rows for {tuple(old)} patches; expected "
-            f"(2h-1)(2w-1) + 3 = {expected}"
+            f"(2h-1)(2w-1) + 3 = {old_rows}"
         )
     check_shape(name, table, table.shape[1] > 0, "a column for each head")
-    check_memory("window", (rows, table.shape[1]), np.dtype(np.float64))
-    pairs = doubles(table[:-_CLASS])
+    check_memory("window", (new_rows, table.shape[1]), np.dtype(np.float64))
+    # The old sides come in reverse order, width before height, and the new ones do not:
+    # the model reads its table so.
+    pairs = doubles(table[:-_CLASS_ROWS])
     pairs = pairs.reshape(2 * old[1] - 1, 2 * old[0] - 1, -1)
     for axis, side in enumerate(new):
         pairs = _resized(_shares(pairs.shape[axis], 2 * side - 1), pairs, axis)
     pairs = like(pairs.reshape(-1, pairs.shape[-1]), table)
-    biases = namespace(table).concatenate([pairs, table[-_CLASS:]]).T
-    keywords = {"rel_bias": biases, "labels": _class_labels(new, rows)}
+    biases = namespace(table).concatenate([pairs, table[-_CLASS_ROWS:]]).T
+    keywords = {"rel_bias": biases, "labels": _class_labels(new)}
     return Recipe(keywords, partial(_beit_backward, table, old, new))
 
 
-def _rows_of(sides: list[int]) -> int:
+def _count_rows(sides: list[int]) -> int:
     """Return the rows of a table: pairs of patches, and those of the class token."""
-    return math.prod(2 * side - 1 for side in sides) + _CLASS
+    return math.prod(2 * side - 1 for side in sides) + _CLASS_ROWS
 
 
-def _class_labels(sides: list[int], rows: int) -> Array:
-    """Return query minus key of two patches, and the last three rows around them."""
-    labels = np.empty((math.prod(sides) + 1,) * 2, np.int64)
-    labels[1:, 1:] = rows - _CLASS - 1 - grid_labels(sides)
-    labels[0], labels[:, 0] = rows - 3, rows - 2
-    labels[0, 0] = rows - 1
+def _class_labels(sides: list[int]) -> Array:
+    """Return table rows of all pairs of tokens: the class token, then the patches."""
+    rows = _count_rows(sides)
+    tokens = math.prod(sides) + 1
+    labels = np.empty((tokens, tokens), np.int64)
+    # in reverse, as the table counts query minus key
+    labels[1:, 1:] = rows - _CLASS_ROWS - 1 - grid_labels(sides)
+    labels[0] = rows - 3
+    labels[:, 0] = rows - 2
+    labels[0, 0] = rows - 1  # last, as the two lines before have set it too
     return labels
 
 
@@ -257,13 +275,13 @@ def _beit_backward(
     table: Array, old: list[int], new: list[int], grads: Arrays
 ) -> Arrays:
     grad = grads["rel_bias"].T
-    pairs: Array = grad[:-_CLASS].reshape(2 * new[0] - 1, 2 * new[1] - 1, -1)
+    pairs: Array = grad[:-_CLASS_ROWS].reshape(2 * new[0] - 1, 2 * new[1] - 1, -1)
     # The forward reads the table as (2w - 1) x (2h - 1), so that the sides of the old
-    # window come in reverse order here.
+    # window come in reverse order here. Its shares, transposed, lead back.
     for axis, side in enumerate(reversed(old)):
         pairs = _resized(_shares(2 * side - 1, pairs.shape[axis]).T, pairs, axis)
     pairs = pairs.reshape(-1, table.shape[1])
-    grad_table = like(np.concatenate([pairs, grad[-_CLASS:]]), table)
+    grad_table = like(np.concatenate([pairs, grad[-_CLASS_ROWS:]]), table)
     return {"relative_position_bias_table": grad_table}
 
 
@@ -313,31 +331,46 @@ def sam(rel_pos_h: ArrayLike, rel_pos_w: ArrayLike, grid: Sequence[int]) -> Reci
     dim = height.shape[1]
     check_memory("grid", (2 * sum(sides) - 2, max(dim, 1)), np.dtype(np.float64))
     check_memory("grid", (math.prod(sides),) * 2, np.dtype(np.int64))
-    down = _shares(len(height), 2 * sides[0] - 1)
-    right = _shares(len(width), 2 * sides[1] - 1)
-    axes = {"rel_pos_h": (down, height), "rel_pos_w": (right, width)}
-    parts = [_resized(shares, doubles(x), 0) for shares, x in axes.values()]
+    axes = {
+        "rel_pos_h": _Axis(height, _shares(len(height), 2 * sides[0] - 1)),
+        "rel_pos_w": _Axis(width, _shares(len(width), 2 * sides[1] - 1)),
+    }
+    parts = [_resized(axis.shares, doubles(axis.table), 0) for axis in axes.values()]
+    # sqrt(D) undoes the scale of attention, which the model does not apply here.
     rows = math.sqrt(dim) * namespace(height).concatenate(parts)
     joined = in_common_dtype(rows, height, width)
     keywords = {"rel_key": joined, "labels": _axis_labels(*sides)}
     return Recipe(keywords, partial(_sam_backward, axes))
 
 
+class _Axis(NamedTuple):
+    """A table of one axis, and the shares that resize it."""
+
+    table: Array
+    shares: Array
+
+
 def _axis_labels(height: int, width: int) -> tuple[Array, Array]:
     """Return rows of the joined table for each pair of cells, in the fewest bytes."""
+    # a signed type that holds every difference and every row
     kind = np.min_scalar_type(-2 * (height + width))
     y, x = np.divmod(np.arange(height * width), width)
-    down, right = (z[:, None] - z for z in (y.astype(kind), x.astype(kind)))
-    return down + kind.type(height - 1), right + kind.type(2 * height + width - 2)
+    y, x = y.astype(kind), x.astype(kind)
+    # Distance 0 is the middle row of each table: row height - 1 of h, and row width - 1
+    # of w, which comes after the 2 height - 1 rows of h.
+    down = y[:, None] - y + kind.type(height - 1)
+    right = x[:, None] - x + kind.type(2 * height - 1 + width - 1)
+    return down, right
 
 
-def _sam_backward(axes: dict[str, tuple[Array, Array]], grads: Arrays) -> Arrays:
-    grad, gradients = grads["rel_key"], {}
-    for name, (shares, table) in axes.items():
+def _sam_backward(axes: dict[str, _Axis], grads: Arrays) -> Arrays:
+    gradients = {}
+    remaining = grads["rel_key"]
+    for name, axis in axes.items():
         # The rows of h come before those of w.
-        of_axis, grad = np.split(grad, [len(shares)])
-        of_axis = math.sqrt(table.shape[1]) * of_axis
-        gradients[name] = like(_resized(shares.T, of_axis, 0), table)
+        grad, remaining = np.split(remaining, [len(axis.shares)])
+        grad = math.sqrt(axis.table.shape[1]) * grad
+        gradients[name] = like(_resized(axis.shares.T, grad, 0), axis.table)
     return gradients
 
 
@@ -417,15 +450,16 @@ def swin_v2(
     bias = as_shaped("b1", b1, len(first))
     second = as_shaped("w2", w2, "H", len(first))
     sides = as_window("window", window, 1)
-    trained = [0]
+    trained = None
     if pretrained_window is not None:
         trained = as_window("pretrained_window", pretrained_window, 0)
     offsets = _log_offsets(sides, trained, len(first))
-    inner, shift, outer = map(doubles, (first, bias, second))
     xp = namespace(first)
-    sums = xp.asarray(offsets) @ inner.T + shift
-    hidden = xp.where(sums <= 0, 0.0, sums)  # whose derivative at 0 is 0, as relu's
-    gates = logistic(hidden @ outer.T)
+    sums = xp.asarray(offsets) @ doubles(first).T + doubles(bias)
+    # relu: its derivative at 0 is 0, that of maximum would be 1/2; nan stays nan.
+    hidden = xp.where(sums <= 0, 0.0, sums)
+    gates = logistic(hidden @ doubles(second).T)
+    # in reverse, as the offsets count query minus key
     labels = len(offsets) - 1 - grid_labels(sides)
     keywords = {"rel_bias": like(16 * gates.T, second), "labels": labels}
     network = first, bias, second
@@ -433,26 +467,35 @@ def swin_v2(
 
 
 def as_window(name: str, value: object, low: int) -> list[int]:
+    """Return (rows, columns) of a window; a single integer stands for both."""
     sides = as_ints(name, value, low, POSITION_LIMIT)
     if len(sides) == 1:
-        return sides * 2
+        return [sides[0], sides[0]]
     return _two_sides(name, value, low, "an integer or (rows, columns)")
 
 
-def _log_offsets(sides: list[int], trained: list[int], units: int) -> Array:
-    """Return query minus key in rows and columns, the network's input: (R, 2)."""
+def _log_offsets(sides: list[int], trained: list[int] | None, units: int) -> Array:
+    """Return query minus key in rows and columns, the network's input: (R, 2).
+
+    `units` are those of the hidden layer, which has R rows too.
+    """
     rows = (2 * sides[0] - 1) * (2 * sides[1] - 1)
     check_memory("window", (rows, max(units, 2)), np.dtype(np.float64))
     axes = [np.arange(1 - n, n, dtype=np.float64) for n in sides]
     offsets = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(rows, 2)
-    name, widths = ("pretrained_window", trained) if trained[0] else ("window", sides)
-    if trained[0] or sides[0] > 1:
-        if min(widths) < 2:
+    # The model looks at the number of rows alone: if the pretrained window has 0 rows,
+    # there is none, and if `window` has one row, nothing is divided.
+    name, divided_by = "window", sides
+    if trained is not None and trained[0] > 0:
+        name, divided_by = "pretrained_window", trained
+    if name == "pretrained_window" or sides[0] > 1:
+        if min(divided_by) < 2:
             raise ValueError(
-                f"{name}: got {tuple(widths)}; expected sides of at least 2, as the "
-                "model divides by them less 1"
+                f"{name}: got {tuple(divided_by)}; expected sides of at least 2, as "
+                "the model divides by them less 1"
             )
-        offsets /= np.subtract(widths, 1)
+        offsets /= np.subtract(divided_by, 1)
+    # log8(x) = log2(x) / 3
     return np.asarray(np.sign(offsets) * np.log2(1 + 8 * np.abs(offsets)) / 3)
 
 
@@ -464,12 +507,13 @@ def _swin_v2_backward(
     grads: Arrays,
 ) -> Arrays:
     w1, b1, w2 = network
-    grad = 16 * gates * (1 - gates) * grads["rel_bias"].T  # (R, H)
-    at_hidden = grad @ w2.astype(np.float64) * (hidden > 0)
+    # gradients of what the sigmoid and the relu take, (R, H) and (R, F)
+    grad_outer = 16 * gates * (1 - gates) * grads["rel_bias"].T
+    grad_inner = grad_outer @ w2.astype(np.float64) * (hidden > 0)
     return {
-        "w1": like(at_hidden.T @ offsets, w1),
-        "b1": like(at_hidden.sum(axis=0), b1),
-        "w2": like(grad.T @ hidden, w2),
+        "w1": like(grad_inner.T @ offsets, w1),
+        "b1": like(grad_inner.sum(axis=0), b1),
+        "w2": like(grad_outer.T @ hidden, w2),
     }
 
 
@@ -522,21 +566,25 @@ def rope_vit(freqs: ArrayLike, coordinates: ArrayLike) -> Recipe:
     >>> relpos.apply_rotary(np.ones((3, 10, 8)), **keywords).shape
     (3, 10, 8)
     """
-    coordinates = as_plain("coordinates", coordinates)
-    where = as_positions(coordinates, name="coordinates")
-    at_least_ndim("coordinates", where, 2, "(..., L, A)")
+    # Coordinates of tensors have no gradient: they are read as an array.
+    positions = as_positions(as_plain("coordinates", coordinates), name="coordinates")
+    at_least_ndim("coordinates", positions, 2, "(..., L, A)")
     omega = as_floating("freqs", freqs)
-    fits = omega.ndim == 3 and len(omega) == where.shape[-1]
-    expected = f"(A, H, D/2), with the A = {where.shape[-1]} of coordinates"
+    axes = positions.shape[-1]
+    fits = omega.ndim == 3 and len(omega) == axes
+    expected = f"(A, H, D/2), with the A = {axes} of coordinates"
     check_shape("freqs", omega, fits, expected)
-    shape = *where.shape[:-2], omega.shape[1], where.shape[-2], omega.shape[2]
-    check_memory("coordinates", shape, np.dtype(np.float64))
+    *batch, length, _ = positions.shape
+    _, heads, pairs = omega.shape
+    check_memory("coordinates", (*batch, heads, length, pairs), np.dtype(np.float64))
     xp = namespace(omega)
-    angles = xp.einsum("...la,ahc->...hlc", xp.asarray(where), doubles(omega))
+    angles = xp.einsum("...la,ahc->...hlc", xp.asarray(positions), doubles(omega))
     keywords = {"angles": angles, "interleaved": True}
-    return Recipe(keywords, partial(_rope_vit_backward, omega, where))
+    return Recipe(keywords, partial(_rope_vit_backward, omega, positions))
 
 
-def _rope_vit_backward(omega: Array, where: Array, grads: Arrays) -> Arrays:
-    each = np.einsum("...la,...hlc->...ahc", where, grads["angles"])
-    return {"freqs": like(each.sum(axis=tuple(range(each.ndim - 3))), omega)}
+def _rope_vit_backward(omega: Array, positions: Array, grads: Arrays) -> Arrays:
+    of_items = np.einsum("...la,...hlc->...ahc", positions, grads["angles"])
+    # The frequencies serve all batch items: their gradient is the sum over these axes.
+    batch_axes = tuple(range(of_items.ndim - 3))
+    return {"freqs": like(of_items.sum(axis=batch_axes), omega)}
