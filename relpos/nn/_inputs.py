@@ -1,4 +1,4 @@
-"""Checks of inputs, products, and heads apart and together, for all layers."""
+"""Helpers of all layers: checks of inputs, settings and masks; products; heads."""
 
 from __future__ import annotations
 
@@ -25,17 +25,19 @@ from relpos._checks import (
 )
 from relpos._settings import get_num_threads
 
-#: Dtype of random initial values, which are then cast to the layer's.
+#: Dtype of random initial values, which are then cast to the layer's. A layer checks
+#: beforehand that they fit into memory in this dtype.
 RANDOM = np.dtype(np.float64)
 
 
 def as_input(
     name: str, value: ArrayLike, dtype: np.dtype[Any], *shape: int | str
 ) -> Array:
-    """Return `value` in `dtype`; in `shape` an int is fixed and a word free.
+    """Return `value` in `dtype`, the layer's, after a check of its `shape`.
 
-    A first item "..." means any axes. A narrower dtype is widened; a wider one is
-    an error, as it would lose digits.
+    An int of `shape` is the length of its axis. A word stands for any length, and "..."
+    in front for any axes. A narrower dtype is widened; a wider one is an error, as it
+    would lose digits.
     """
     array = as_floating(name, value)
     if array.dtype.itemsize > dtype.itemsize:
@@ -48,7 +50,7 @@ def as_input(
 
 
 def check_shape(name: str, array: Any, shape: tuple[int | str, ...]) -> None:
-    """Raise unless the axes of an array or a tensor are those of `shape`."""
+    """Raise unless an array or a tensor has the `shape`, written as for `as_input`."""
     got = tuple(array.shape)
     if not _fits(got, shape):
         expected = ", ".join(map(str, shape))
@@ -58,12 +60,13 @@ def check_shape(name: str, array: Any, shape: tuple[int | str, ...]) -> None:
 
 
 def _fits(got: tuple[int, ...], shape: tuple[int | str, ...]) -> bool:
-    """Tell whether a shape is as `shape` says; a word there stands for any size."""
+    """Return True if a shape is as `shape` says."""
     if shape and shape[0] == "...":
         shape = shape[1:]
-        if len(got) < len(shape):
+        free_axes = len(got) - len(shape)
+        if free_axes < 0:
             return False
-        got = got[len(got) - len(shape) :]
+        got = got[free_axes:]
     if len(got) != len(shape):
         return False
     return all(
@@ -84,24 +87,38 @@ def check_length(
 
 
 def check_offset(offset: Any, query_length: int, key_length: int, limit: int) -> None:
-    """Raise where a token may be `limit` positions from another one, or from 0."""
-    if not np.size(offset):  # one for each item of an empty batch
+    """Raise where a token may be `limit` positions from another one, or from 0.
+
+    `offset` is an integer, or an array of one for each batch item.
+    """
+    if not np.size(offset):  # the batch is empty
         return
+    # Query i is at i + offset, and key j at j: the last query is the farthest from
+    # key 0, and the last key the farthest from query 0.
     least, most = key_length - limit + 1, limit - 1 - query_length
+    # The two extremes stand for all offsets. As a set, one offset is checked once.
     for value in {np.min(offset), np.max(offset)}:
         as_int("query_offset", value, least, most)
 
 
-#: Error of attention for a table of too few rows.
-_BEYOND = re.compile(r"rel_key: visible relative positions run from (\S+) to (\S+),")
+#: Start of the error of attention for a table that has too few rows. Only this text has
+#: the two positions.
+_TOO_FEW_ROWS = re.compile(
+    r"rel_key: visible relative positions run from (\S+) to (\S+),"
+)
 
 
 def about_max_len(error: IndexError, max_len: int, hint: str = "") -> IndexError:
-    """Return an error for a table as one for the `max_len` of the layer that has it."""
-    visible = _BEYOND.match(str(error))
-    if visible is None:
+    """Turn an error about the rows of a table into one about a layer's `max_len`.
+
+    The caller of a layer gives `max_len` and does not know the table. Other errors are
+    returned as they are. `hint` adds another remedy.
+    """
+    positions = _TOO_FEW_ROWS.match(str(error))
+    if positions is None:
         return error
-    farthest = max(-int(visible[1]), int(visible[2]))
+    lowest, highest = int(positions[1]), int(positions[2])
+    farthest = max(-lowest, highest)
     return IndexError(
         f"query: got tokens that see keys at a distance of {farthest}; expected at "
         f"most max_len - 1 = {max_len - 1} (make the layer with max_len={farthest + 1}"
@@ -110,6 +127,7 @@ def about_max_len(error: IndexError, max_len: int, hint: str = "") -> IndexError
 
 
 def as_size(name: str, value: object, low: int = 1) -> int:
+    """Return an integer from `low` to 2^31 - 1."""
     return as_int(name, value, low, 2**31 - 1)
 
 
@@ -127,7 +145,8 @@ def as_not_negative(name: str, value: object) -> float:
     return number
 
 
-#: Checks of the arguments of constructors by name; another name is that of a size.
+#: Checks of the arguments of constructors by name. A name that is not here is that of a
+#: size, which `as_size` checks.
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "base": as_real,
     "batch_first": as_flag,
@@ -157,22 +176,33 @@ def as_settings(arguments: Mapping[str, Any]) -> SimpleNamespace:
 
     They keep their order, which is that of the layer's repr.
     """
-    settings = {
-        name: _CHECKS.get(name, as_size)(name, value)
-        for name, value in arguments.items()
-    }
+    settings: dict[str, Any] = {}
+    for name, value in arguments.items():
+        check = _CHECKS.get(name, as_size)
+        settings[name] = check(name, value)
+    _check_parts(settings)
+    return SimpleNamespace(**settings)
+
+
+def _check_parts(settings: Mapping[str, Any]) -> None:
+    """Raise unless heads or groups divide the width of a layer that has both."""
     for width in ("embed_dim", "d_model"):
         for parts in ("num_heads", "groups"):
-            if width in settings and settings[width] % settings.get(parts, 1):
+            if width not in settings or parts not in settings:
+                continue
+            if settings[width] % settings[parts]:
                 raise ValueError(
                     f"{parts}: got {settings[parts]}, which does not divide {width} = "
                     f"{settings[width]}"
                 )
-    return SimpleNamespace(**settings)
 
 
 def as_mask(name: str, value: ArrayLike) -> Array:
-    """Return a mask, not yet copied: a view of a shape that is wrong may be huge."""
+    """Return a mask of booleans or numbers as an array, without a copy.
+
+    The caller checks its shape before `as_zero_one` copies it, as a broadcast view of a
+    wrong shape may be huge.
+    """
     array = as_array(name, value)
     if array.dtype.kind not in "biuf":
         raise TypeError(f"{name}: got {kind_of(array)}; expected booleans, or 0 and 1")
@@ -181,7 +211,8 @@ def as_mask(name: str, value: ArrayLike) -> Array:
 
 def as_zero_one(name: str, mask: Array) -> Array:
     """Return a mask of True/False or 1/0 as booleans."""
-    # Scores to add, passed as a mask, would be all True but where they are 0.
+    # Scores to add are refused: as booleans they would be True wherever they are not 0,
+    # so that -inf, which hides a pair, would show it.
     flags = mask.astype(bool)
     if mask.dtype.kind != "b" and not np.array_equal(flags, mask):
         raise ValueError(
@@ -196,8 +227,13 @@ def product(a: Array, b: Array) -> Array:
 
 
 def some_rows(table: Array) -> Array:
-    """Return a table with a row also where there are no keys, as attention wants."""
-    return table if len(table) else np.zeros((1, *table.shape[1:]), table.dtype)
+    """Return a table itself, or one row of zeros for a table without rows.
+
+    There are no rows where there are no keys, and attention takes no empty table.
+    """
+    if len(table):
+        return table
+    return np.zeros((1, *table.shape[1:]), table.dtype)
 
 
 def split_heads(x: Array, num_heads: int) -> Array:
