@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 class Sizes(TypedDict, total=False):
-    """Arguments that belong to a position, each of some positions only."""
+    """Arguments that belong to positions: those of one position are some of these."""
 
     max_relative_position: int | None
     max_len: int
@@ -70,7 +70,7 @@ class Terms(TypedDict, total=False):
     buckets: Tensor
     min_relative_position: int
     scale: float
-    # of FIRE's network
+    # The network of FIRE has these.
     w1: Tensor
     b1: Tensor
     w2: Tensor
@@ -80,17 +80,20 @@ class Terms(TypedDict, total=False):
 
 
 class Position:
-    """Base of the positions, as `relpos.nn.Position` is of its layers: here none.
+    """Base of the positions: how one makes parameters in a module and reads them.
 
-    The parameters are the module's own, and have the names of the keywords. One that
-    computes its tables writes `arguments`, one that rotates queries and keys `rotate`.
+    It keeps no parameters and no state itself, so that one object serves all modules of
+    a scheme. The parameters belong to the module, under the names of the keywords that
+    attention takes. A position that computes its tables overrides `arguments`, and one
+    that rotates queries and keys overrides `rotate`.
     """
 
     #: The function of relpos.torch that takes the keywords.
     function: ClassVar[Callable[..., Any]] = staticmethod(functions.attention)
-    #: Parameters that are keywords of the function.
-    names: ClassVar[tuple[str, ...]] = ()
-    #: Whether it computes with the offset, which is an integer of all items then.
+    #: Parameters that are passed to the function as they are, under their own names.
+    parameter_names: ClassVar[tuple[str, ...]] = ()
+    #: True if tables or rotations are computed for one offset, which has to be the same
+    #: integer for all batch items.
     has_one_offset: ClassVar[bool] = False
     #: No token may be as far as this from another one, or from position 0.
     limit: ClassVar[int] = POSITION_LIMIT
@@ -101,25 +104,26 @@ class Position:
     def default_offset(
         self, query_length: int, key_length: int, shift: int | None = None
     ) -> int | None:
-        """Return the position of query 0 where the call does not tell, None: ask.
+        """Return the position of query 0 for a call that does not give one.
 
-        `shift` is what a mask says of it.
+        `shift` is the position that a mask of the call implies, if any. The result is
+        None if the position is not known, so that the call has to give it.
         """
         return 0 if query_length == key_length else shift
 
     def arguments(self, module: Any, query: Tensor, key: Tensor, offset: int) -> Terms:
-        """Return keywords of the function: here every parameter under its name."""
+        """Return keywords of the function: here the parameters of `parameter_names`."""
         terms: Terms = {}
-        for name in self.names:
+        for name in self.parameter_names:
             terms[name] = getattr(module, name)  # type: ignore[literal-required]
         return terms
 
     def rotate(self, module: Any, x: Tensor, offset: int = 0) -> Tensor:
-        """Return queries or keys as attention is to see them: here as they are."""
+        """Return the queries or keys that attention takes: here `x` itself."""
         return x
 
     def attend(self, module: Any, *heads: Tensor, **keywords: Any) -> Any:
-        """Return the result of the function."""
+        """Call the function on query, key and value, which are split into heads."""
         return self.function(*heads, **keywords)
 
 
@@ -127,7 +131,10 @@ class Position:
 
 
 class Nothing(Position):
-    """No position: a causal mask counts from the first query and key on."""
+    """No position: by default query 0 is at key 0, also if their numbers differ.
+
+    The offset serves a causal mask alone.
+    """
 
     def default_offset(
         self, query_length: int, key_length: int, shift: int | None = None
@@ -137,9 +144,10 @@ class Nothing(Position):
 
 class Shaw(Position):
     function = staticmethod(functions.shaw_attention)
-    names = "rel_key", "rel_value"
+    parameter_names = "rel_key", "rel_value"
 
     def start(self, module: Any, options: Options) -> None:
+        # a row for each distance on both sides, and one for distance 0
         shape = 2 * module.sizes["max_relative_position"] + 1, module.head_dim
         module.rel_key = xavier_parameter(shape, **options)
         module.rel_value = xavier_parameter(shape, **options)
@@ -153,7 +161,8 @@ class Music(Position):
         module.rel_key = normal_parameter((rows, module.head_dim), 1.0, **options)
 
     def arguments(self, module: Any, query: Tensor, key: Tensor, offset: int) -> Terms:
-        # rows count from the farthest key of the past on, in both sizes of the table
+        # Row 0 is that of the farthest key of the past, also in the larger table, which
+        # goes on into the future.
         first = 1 - module.sizes["max_len"]
         return {"rel_key": module.rel_key, "min_relative_position": first}
 
@@ -161,7 +170,7 @@ class Music(Position):
         try:
             return super().attend(module, *heads, **keywords)
         except IndexError as error:
-            # attention speaks of its table, which the caller of a module does not know
+            # The error names the table, which the caller of a module does not know.
             raise about_max_len(error, module.sizes["max_len"]) from None
 
 
@@ -180,13 +189,16 @@ class TransformerXL(Position):
     def default_offset(
         self, query_length: int, key_length: int, shift: int | None = None
     ) -> int:
-        return key_length - query_length  # where its table is, whatever is hidden
+        # The last query is at the last key, as the model's memory comes before its
+        # queries. A mask does not move the table.
+        return key_length - query_length
 
     def arguments(self, module: Any, query: Tensor, key: Tensor, offset: int) -> Terms:
         lq, lk = query.shape[-2], key.shape[-2]
-        # relative positions run from -farthest to lk - 1 - offset
+        # Relative positions run from -farthest, of the last query and key 0, to
+        # lk - 1 - offset, of query 0 and the last key.
         farthest = lq - 1 + offset
-        rows = max(lq + lk - 1, 1)  # also of no tokens
+        rows = max(lq + lk - 1, 1)  # one at least: attention takes no empty table
         distances = farthest - torch.arange(rows, device=query.device)
         encodings = functions.sinusoidal(
             distances, module.embed_dim, layout="concat", dtype=module.pos_bias_u.dtype
@@ -199,20 +211,23 @@ class TransformerXL(Position):
         }
 
 
-# Layers of one size share their buckets, also across modes: a tensor of inference mode
-# in the cache would break a later training.
+# Layers of one size share their buckets. `without_modes` is needed because the cache
+# outlives the modes of a call: a tensor made in inference mode would break a later
+# training.
 @lru_cache(maxsize=64)
 def _cached_buckets(recipe: Callable[..., Any], rows: int, **sizes: Any) -> Tensor:
     """Return the buckets of a recipe for tables of so many rows."""
+    # The numbers of the table do not matter: a recipe reads its number of rows alone.
     return without_modes(recipe(np.zeros((rows, 1)), **sizes)["buckets"])
 
 
-# A compiled program has them as constants, as a recipe computes on arrays.
+# A recipe computes the buckets on arrays of NumPy. A compiled program takes the result
+# as a constant and does not trace this.
 @constant_result
 def deberta_buckets(max_relative_position: int | None, num_buckets: int) -> Tensor:
-    """Return the rows of DeBERTa's tables, the past first."""
-    rows, reach = 2 * num_buckets, max_relative_position
-    return _cached_buckets(recipes.deberta, rows, max_position=reach)
+    """Return the row of DeBERTa's tables for each distance, the past first."""
+    rows = 2 * num_buckets
+    return _cached_buckets(recipes.deberta, rows, max_position=max_relative_position)
 
 
 class DeBERTa(Position):
@@ -222,15 +237,18 @@ class DeBERTa(Position):
                 f"kdim: got {module.kdim} with position='deberta', which projects "
                 f"positions as keys; expected embed_dim = {module.embed_dim}"
             )
-        span = as_int("num_buckets", module.sizes["num_buckets"], 4, MAX_BUCKETS)
+        count = as_int("num_buckets", module.sizes["num_buckets"], 4, MAX_BUCKETS)
         reach = module.sizes["max_relative_position"]
         if reach is not None:
-            as_int("max_relative_position", reach, span // 2 + 2, POSITION_LIMIT)
-        shape = 2 * span, module.embed_dim
+            # Half of the buckets have a distance each. The others need some beyond.
+            as_int("max_relative_position", reach, count // 2 + 2, POSITION_LIMIT)
+        shape = 2 * count, module.embed_dim
         module.rel_embeddings = normal_parameter(shape, 0.02, **options)
-        deberta_buckets(**module.sizes)  # says what else is wrong with the sizes
+        # This call raises if anything else is wrong with the sizes.
+        deberta_buckets(**module.sizes)
 
     def arguments(self, module: Any, query: Tensor, key: Tensor, offset: int) -> Terms:
+        # DeBERTa projects its positions by the weights of the keys and of the queries.
         weights, biases = projections(module)
         rows = module.rel_embeddings
         pos_query = nn.functional.linear(rows, weights.query, biases.query)
@@ -239,7 +257,8 @@ class DeBERTa(Position):
             "rel_key": split_heads(pos_key, module.num_heads),
             "rel_query": split_heads(pos_query, module.num_heads),
             "buckets": deberta_buckets(**module.sizes).to(query.device),
-            "scale": (3 * module.head_dim) ** -0.5,  # of a sum of three products
+            # The scores are sums of three products.
+            "scale": (3 * module.head_dim) ** -0.5,
         }
 
 
@@ -252,7 +271,10 @@ class Projections(NamedTuple):
 
 
 def projections(module: Any) -> tuple[Projections, Projections]:
-    """Return the weights and the biases, which may be packed in one parameter."""
+    """Return the weights and the biases, which may be packed in one parameter.
+
+    A packed one has the rows of query, key and value in this order.
+    """
     if module.in_proj_weight is not None:
         weights = Projections(*module.in_proj_weight.chunk(3))
     else:
@@ -270,7 +292,7 @@ def projections(module: Any) -> tuple[Projections, Projections]:
 
 @constant_result
 def t5_buckets(num_buckets: int, max_distance: int, bidirectional: bool) -> Tensor:
-    """Return the rows of T5's weight, the past first."""
+    """Return the row of T5's weight for each distance, the past first."""
     return _cached_buckets(
         recipes.t5,
         num_buckets,
@@ -284,7 +306,8 @@ class T5(Position):
     def start(self, module: Any, options: Options) -> None:
         shape = module.sizes["num_buckets"], module.num_heads
         module.rel_bias = normal_parameter(shape, module.embed_dim**-0.5, **options)
-        t5_buckets(**module.sizes)  # says what is wrong with the sizes
+        # This call raises if anything is wrong with the sizes.
+        t5_buckets(**module.sizes)
 
     def arguments(self, module: Any, query: Tensor, key: Tensor, offset: int) -> Terms:
         buckets = t5_buckets(**module.sizes).to(query.device)
@@ -296,9 +319,10 @@ class ALiBi(Position):
     limit = layers.ALiBi._limit
 
     def arguments(self, module: Any, query: Tensor, key: Tensor, offset: int) -> Terms:
-        # the bias serves relative positions on both sides up to this one
+        # The bias has the distances 0 to length - 1 on both sides, as far as the last
+        # query is from key 0, or the last key from query 0.
         length = max(query.shape[-2] + offset, key.shape[-2] - offset, 1)
-        # slopes of 16 bits, or a bias that autocast rounds, would be inexact
+        # Slopes of 16 bits would be inexact, and so would a bias that autocast rounds.
         wide = torch.promote_types(query.dtype, torch.float32)
         slopes = functions.alibi_slopes(module.num_heads, dtype=wide)
         with torch.autocast("cpu", enabled=False):
@@ -324,20 +348,24 @@ class Rotary(Position):
 
 class FIRE(Position):
     function = staticmethod(functions.fire_attention)
-    names = "w1", "b1", "w2", "b2", "c", "threshold"
+    parameter_names = "w1", "b1", "w2", "b2", "c", "threshold"
 
     def start(self, module: Any, options: Options) -> None:
         width = module.sizes["width"]
-        # the network starts as two layers of torch, whose parameters it takes
+        # Two layers of torch give the initial values of the network.
         hidden = nn.Linear(1, width, **options)
         output = nn.Linear(width, module.num_heads, **options)
+        # Attention takes w1 as a vector, and torch's weight is a matrix of one column.
         module.w1 = nn.Parameter(hidden.weight.detach()[:, 0].clone())
-        module.b1, module.w2, module.b2 = hidden.bias, output.weight, output.bias
+        module.b1 = hidden.bias
+        module.w2 = output.weight
+        module.b2 = output.bias
         module.c = nn.Parameter(torch.tensor(0.1, **options))
         start = float(module.sizes["max_distance"])
         module.threshold = nn.Parameter(torch.tensor(start, **options))
 
 
+#: The position of each name, which all modules of the scheme share.
 SCHEMES: dict[str | None, Position] = {
     None: Nothing(),
     "shaw": Shaw(),
@@ -354,26 +382,30 @@ SCHEMES: dict[str | None, Position] = {
 def sizes_of(position: str | None, arguments: Mapping[str, Any]) -> Sizes:
     """Return the sizes of a position: arguments that are not None, else its defaults.
 
-    `arguments` has those of all positions.
+    `arguments` has the sizes of all positions by name. One of another position has to
+    be None.
     """
-    names = [name for name in SCHEMES if name is not None]
-    known = {name: default_sizes(name) for name in names}
+    schemes = [name for name in SCHEMES if name is not None]
+    defaults_of = {scheme: default_sizes(scheme) for scheme in schemes}
     defaults: dict[str, Any] = {}
     if position is not None:
-        defaults = known[as_scheme("position", position, names)]
+        defaults = defaults_of[as_scheme("position", position, schemes)]
     for name, value in arguments.items():
         if value is not None and name not in defaults:
-            theirs = [other for other, sizes in known.items() if name in sizes]
+            owners = [scheme for scheme in schemes if name in defaults_of[scheme]]
             raise ValueError(
                 f"{name}: got {value!r} with position={position!r}; expected "
-                f"None, as it belongs to {', '.join(map(repr, theirs))}"
+                f"None, as it belongs to {', '.join(map(repr, owners))}"
             )
     sizes: Sizes = {}
     for name, default in defaults.items():
-        if name in arguments:  # the layers of `relpos.nn` have more
-            value = arguments[name]
-            if value is None:
-                value = default
-            sizes[name] = value  # type: ignore[literal-required]
-    as_settings(sizes)
+        # The defaults are those of the layers of `relpos.nn`, which have arguments that
+        # the module does not take.
+        if name not in arguments:
+            continue
+        value = arguments[name]
+        if value is None:
+            value = default
+        sizes[name] = value  # type: ignore[literal-required]
+    as_settings(sizes)  # raises for a size that is not valid
     return sizes
