@@ -1,17 +1,25 @@
 /* rel_value.h: the share of the output that comes from rel_value, sum_j p_ij W[l], and the
- * way back to W. */
+ * way back to W.
+ *
+ * A table is met in one of two ways (table.h). By row: p is summed up by table row, and these
+ * sums are multiplied by W once, after the last key tile. By band: each tile multiplies its
+ * probabilities by the rows of W that it meets; rel_key.h describes the skewed buffer in
+ * which they lie. */
 #ifndef RELPOS_ATTENTION_TERMS_REL_VALUE_H
 #define RELPOS_ATTENTION_TERMS_REL_VALUE_H
 
 #include "../tiles/products.h"
 
-/* Terms of grad_out . rel_value summed up at a time. All pairs of a table row share its
- * rounding, and dP - delta does not cancel it as a softmax kept in memory would. */
+/* How many of the Dv terms of grad_out . W[l] are summed up at a time: sums of short sums
+ * are rounded less. It matters here because all pairs of a query with the same row l get
+ * the same rounding error in dP. A backward that keeps p in memory has delta as the sum of
+ * p * dP, where such an error cancels in dP - delta; here delta is made from out. */
 #define VALUE_BLOCK 8
 
 /* ---- forward --------------------------------------------------------------------- */
 
-/* Sums of p by table row, before the rows of W are weighed by them. */
+/* By row: value_sums += p of the tile by table row. totals: the sum of p of each query over
+ * the tile, or NULL if dropout has changed p since. */
 static void
 sum_rel_value(const plan_t *plan, const queries_t *q, const tile_t *t, const T *totals)
 {
@@ -20,8 +28,9 @@ sum_rel_value(const plan_t *plan, const queries_t *q, const tile_t *t, const T *
                          plan->rel_value.stride, &plan->p->rel_value);
 }
 
-/* The probabilities read with the plain row length are the band matrix, once the cells
- * that belong to no pair of the tile are zero. */
+/* out += p . W of one tile. Read with the plain row length lds, the buffer of p is the band
+ * matrix: row m has key n in column n - m + BQ - 1. The cells before and behind the keys of
+ * a row hold old numbers and become zero first; rows beyond q->rows have no keys at all. */
 static void
 add_value_band(const plan_t *plan, scratch_t *w, queries_t *q, const tile_t *t)
 {
@@ -45,7 +54,8 @@ add_value_band(const plan_t *plan, scratch_t *w, queries_t *q, const tile_t *t)
                       plan->Dv_pad, depth, &band, q->out, plan->Dv_pad);
 }
 
-/* out += sum_j p_j W[l] over a tile; by row, all of it in the end: finish_rel_value_rows. */
+/* out += sum_j p_j W[l] over a tile. By row there is nothing to do yet: finish_rel_value_rows
+ * adds all of it in the end. */
 static void
 add_rel_value(const plan_t *plan, scratch_t *w, queries_t *q, const tile_t *t)
 {
@@ -53,6 +63,7 @@ add_rel_value(const plan_t *plan, scratch_t *w, queries_t *q, const tile_t *t)
         add_value_band(plan, w, q, t);
 }
 
+/* By row: out += value_sums . W, once for all key tiles. */
 static void
 finish_rel_value_rows(const plan_t *plan, queries_t *q)
 {
@@ -64,7 +75,7 @@ finish_rel_value_rows(const plan_t *plan, queries_t *q)
 
 /* ---- backward -------------------------------------------------------------------- */
 
-/* grad_out . W of `rows` queries with the whole table: by row. */
+/* By row: dots = grad_out . W of `rows` queries with the whole table, for all key tiles. */
 static void
 dot_rel_value(const gradients_t *gp, int64_t b, int64_t h, const T *grad_rows,
               int64_t rows, T *dots)
@@ -74,8 +85,9 @@ dot_rel_value(const gradients_t *gp, int64_t b, int64_t h, const T *grad_rows,
              gp->plan.p->Dv, VALUE_BLOCK, dots, stride);
 }
 
-/* dP = grad_out . W: fills the tile and returns NULL, or returns its one value in each row,
- * as fill_rel_key. */
+/* The share grad_out . W of dP, before grad_out . v is added. Fills x->d and returns NULL; or,
+ * where a query has the same number at all keys of the tile, returns these numbers, that of
+ * row m at m * *step, as fill_rel_key does. */
 static const T *
 fill_rel_value_grads(const gradients_t *gp, grad_scratch_t *w, const visit_t *x,
                      ptrdiff_t *step)
@@ -95,11 +107,12 @@ fill_rel_value_grads(const gradients_t *gp, grad_scratch_t *w, const visit_t *x,
     int64_t end = RP_MIN(x->t.columns + BQ, plan->band.end - x->t.w0);
     set_band(&x->q, &x->t, x->head->grad_rows + x->q.i0 * plan->Dv_pad, plan->Dv_pad,
              table, plan->p->Dv, VALUE_BLOCK, 0, end, end, w->grads, plan->lds);
-    w->clean[1] = -1;
+    w->clean[1] = -1; /* set_band also writes cells of w->grads that are no pairs */
     return NULL;
 }
 
-/* out = sum p z W: grad of rel_value. */
+/* out = sum p z W, so that grad W[l] = sum of p z grad_out over the pairs of l. x->t.s has
+ * p z. By row only p z is summed up, and finish_rel_value multiplies by grad_out. */
 static void
 rel_value_grads(const gradients_t *gp, grad_scratch_t *w, const visit_t *x)
 {
@@ -110,15 +123,19 @@ rel_value_grads(const gradients_t *gp, grad_scratch_t *w, const visit_t *x)
     if (!sums)
         return;
     if (by_row(table)) {
+        /* w->shares are sums of p and not of p z: of no use under dropout. */
         sum_by_table_row(plan->p, &x->q, &x->t, x->t.s,
                          plan->p->dropout.p > 0 ? NULL : w->shares,
                          w->value_sums + x->q.i0 * table->stride, table->stride,
                          &plan->p->rel_value);
         return;
     }
+    /* A band of rel_key, or a bias that fills the tile first, has written cells that are no
+     * pairs. Without them score_tile writes the skewed rows alone, and the zeros stay. */
     if (by_band(&plan->rel_key) || plan->bias_first)
         w->clean[0] = -1;
     clear_corners(w->forward.scores, plan->lds, x, &w->clean[0]);
+    /* Row n of the partial sums is band column n + first key of the chunk. */
     int64_t first = x->t.w0 - x->chunk * gp->chunk_keys;
     int64_t rows = RP_MIN(x->t.columns + BQ - 1, plan->band.end - x->t.w0);
     const diagonal_t band = band_of(&x->t);
@@ -127,7 +144,8 @@ rel_value_grads(const gradients_t *gp, grad_scratch_t *w, const visit_t *x)
                 &band, sums + first * width, width);
 }
 
-/* Turns what query tiles have summed up by table row into the gradient of rel_value. */
+/* By row: grad W += (sums of p z by table row)' . grad_out, at the end of a chunk of keys,
+ * one query tile at a time and only for the rows that it can have met. */
 static void
 finish_rel_value(const gradients_t *gp, const grad_scratch_t *w, const visit_t *x,
                  rp_interval tiles, int bad)
@@ -139,6 +157,7 @@ finish_rel_value(const gradients_t *gp, const grad_scratch_t *w, const visit_t *
         return;
     for (int64_t i = tiles.begin * BQ; i < tiles.end * BQ; i += BQ) {
         rp_interval met = rows_met(gp, x, i, &plan->p->rel_value);
+        /* A single row is faster by the selected product than as one of MR rows. */
         add_columns(bad || met.end - met.begin == 1,
                     w->value_sums + i * stride + met.begin, stride,
                     x->head->grad_rows + i * width, width, met.end - met.begin, width,
