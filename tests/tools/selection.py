@@ -1,15 +1,20 @@
 """A plugin of pytest: the cases that `pytest -q` runs, of all those of `pytest --full`.
 
-Every test function runs, on the best kernel table of the CPU. A test whose cases are a
-list, however many names `parametrize` gives it, runs all of them. If it is marked
-`few(count)`, so many of them run, spread over the list. Of a product of parameters,
-such cases run that each value of each parameter occurs at least once. A list of several
-names that is marked `product` is one: it was written by a loop, to leave cases out.
+Every test function runs, with the best kernel table of the CPU alone. How many of its
+cases run depends on its parameters, where the names that one `parametrize` sets
+together are one parameter:
 
-What the command line names runs whole: a folder, a file, a test, and what `-k`, `-m` or
-`--lf` choose. `--full` asks for all cases of everything, and `--quick` for the
-selection of what is named. The fixture `sized` gives a test fewer or smaller problems
-where the selection runs.
+- With one parameter the cases are a list, and all of them run.
+- With several parameters the cases are a product. Some of them run, so chosen that each
+  value of each parameter occurs at least once.
+- With the marker `product`, each name counts as a parameter. It is for a list of tuples
+  that a loop wrote because a few cases of a product had to be left out.
+- With the marker `few(count)`, at most `count` of these cases run, spread evenly.
+
+What the command line names runs with all its cases: a folder, a file, a test, and what
+`-k`, `-m` or `--lf` choose. `--full` asks for all cases of everything, and `--quick`
+for the selection of what is named. The fixture `sized` gives a test fewer or smaller
+problems where the selection runs.
 
 If the environment variable RELPOS_PASSED names a file, the ids of the cases that
 passed are appended to it, one a line.
@@ -18,6 +23,7 @@ passed are appended to it, one a line.
 from __future__ import annotations
 
 import collections
+import itertools
 import os
 from collections.abc import Callable, Generator, Iterable, Sequence
 from pathlib import Path
@@ -27,14 +33,18 @@ import pytest
 
 from relpos import _core
 
-#: Options of pytest that name tests by what they are.
+#: The options `-k` and `-m` of pytest, by the names under which it stores their values.
 NAMING_OPTIONS = ("keyword", "markexpr")
-#: The number of cases before the selection, kept with pytest's configuration.
+#: Where pytest's configuration has the number of cases before the selection.
 CASES = pytest.StashKey[int]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add --full and --quick, of which the last one counts."""
+    """Add --full and --quick.
+
+    Both set the option `selection`, so that the last one counts; without them it is
+    None.
+    """
     parser.addoption(
         "--full",
         dest="selection",
@@ -52,7 +62,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the markers of lists that do not run whole."""
+    """Register the markers that change how many cases the selection has."""
     for line in (
         "few(count): without --full so many cases of the list run, as each takes long",
         "product: the names of the list are parameters of a product with gaps",
@@ -60,7 +70,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", line)
 
 
-# After the hook of `-k` and `-m`: a case that they leave out stands for no value.
+# This hook comes after that of `-k` and `-m`: the cases that they leave out cannot run,
+# so the selection must find each value of a parameter among the others.
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
@@ -69,12 +80,11 @@ def pytest_collection_modifyitems(
     config.stash[CASES] = len(items)
     if runs_all(config):
         return
-    kept = select(items, best_table=list(_core.by_isa)[-1])
-    numbers = {id(item) for item in kept}
-    config.hook.pytest_deselected(
-        items=[item for item in items if id(item) not in numbers]
-    )
-    items[:] = kept
+    selected = select(items, best_table=list(_core.by_isa)[-1])
+    selected_ids = {id(item) for item in selected}
+    deselected = [item for item in items if id(item) not in selected_ids]
+    config.hook.pytest_deselected(items=deselected)
+    items[:] = selected  # pytest runs what this list has after the hook
 
 
 # The outermost hook, so that what follows `yield` comes after pytest's own last line.
@@ -84,8 +94,9 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None]:
     yield
     config = session.config
     reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
-    if reporter is None:
+    if reporter is None:  # under `-p no:terminal`
         return
+    # A session that ends before its tests are collected has no number of cases.
     if CASES in config.stash and not runs_all(config):
         reporter.write_line(f"pytest --full runs {config.stash[CASES]:,} cases")
     path = os.environ.get("RELPOS_PASSED")
@@ -97,7 +108,10 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None]:
 
 @pytest.fixture(scope="session")
 def sized(request: pytest.FixtureRequest) -> Callable[[Any, Any], Any]:
-    """Return a function of two sizes, which returns that of this run."""
+    """Return a function that is given a quick and a full size, and returns one of them.
+
+    A test calls it as `sized(quick, full)`.
+    """
     is_full = runs_all(request.config)
 
     def choose(quick: Any, full: Any) -> Any:
@@ -107,31 +121,36 @@ def sized(request: pytest.FixtureRequest) -> Callable[[Any, Any], Any]:
 
 
 def runs_all(config: pytest.Config) -> bool:
-    """Return True where the command line names what to run, or asks for everything."""
+    """Return True if the command line names what to run, or asks for everything."""
     selection = config.getoption("selection")
     if selection is not None:
         return bool(selection == "full")
+    # tests/conftest.py adds this option, and is not there when this plugin runs alone.
     if config.getoption("thorough", False):
         return True
     if any(config.getoption(name) for name in NAMING_OPTIONS):
         return True
-    # Without failures of an earlier run `--lf` runs all tests, and names none of them;
-    # pytest has neither the option nor the cache under `-p no:cacheprovider`.
+    # If no test of an earlier run failed, `--lf` names none, and pytest runs all tests.
+    # Under `-p no:cacheprovider` pytest has neither the option nor the cache.
     if config.getoption("lf", False) and config.cache.get("cache/lastfailed", {}):
         return True
+    # Without a path on the command line, the source is TESTPATHS or INVOCATION_DIR.
     return config.args_source is pytest.Config.ArgsSource.ARGS
 
 
 def select(items: Iterable[pytest.Item], best_table: str) -> list[pytest.Item]:
     """Return the items that the quick run keeps, in their order."""
-    functions = collections.defaultdict(list)
+    cases_of_functions = collections.defaultdict(list)
     for item in items:
-        functions[item.nodeid.partition("[")[0]].append(item)
-    kept = set()
-    for cases in functions.values():
+        function = item.nodeid.partition("[")[0]
+        cases_of_functions[function].append(item)
+    selected_ids: set[int] = set()
+    for cases in cases_of_functions.values():
         of_table = [case for case in cases if _table(case) in (None, best_table)]
-        kept.update(id(case) for case in _few(_cover(of_table or cases)))
-    return [item for item in items if id(item) in kept]
+        # Every test function runs, also one that asks for other tables only.
+        candidates = of_table or cases
+        selected_ids.update(id(case) for case in _few(_cover(candidates)))
+    return [item for item in items if id(item) in selected_ids]
 
 
 def _table(case: pytest.Item) -> Any:
@@ -141,17 +160,21 @@ def _table(case: pytest.Item) -> Any:
 
 
 def _cover(cases: Sequence[pytest.Item]) -> list[pytest.Item]:
-    """Return a list whole, and of a product cases that have each value once or more."""
-    columns = zip(*[_parameters(case) for case in cases], strict=True)
-    varying = [column for column in columns if len(set(column)) > 1]
+    """Return all cases of a list, and of a product some that have each value."""
+    values_by_case = [_parameters(case) for case in cases]
+    values_by_parameter = zip(*values_by_case, strict=True)
+    # A parameter of one value, such as the kernel table by now, makes no product.
+    varying = [values for values in values_by_parameter if len(set(values)) > 1]
     if len(varying) < 2:
         return list(cases)
+    # Two parameters may have the same object as a value: the number of the parameter
+    # tells their values apart.
     values_of_cases = [set(enumerate(values)) for values in zip(*varying, strict=True)]
     return [cases[number] for number in _smallest_cover(values_of_cases)]
 
 
 def _few(cases: list[pytest.Item]) -> list[pytest.Item]:
-    """Return as many cases as a marker says, evenly spread, or all of them."""
+    """Return as many cases as the marker `few` says, evenly spread, or all of them."""
     marker = cases[0].get_closest_marker("few")
     if marker is None or marker.args[0] >= len(cases):
         return cases
@@ -160,20 +183,21 @@ def _few(cases: list[pytest.Item]) -> list[pytest.Item]:
 
 
 def _parameters(case: pytest.Item) -> list[tuple[int, ...]]:
-    """Return the value of each parameter as the identities of what its names have.
+    """Return the value of each parameter, as a tuple of the identities of its objects.
 
-    The names of one `parametrize` are one parameter, and so is a fixture's. The cases
-    of a product share the objects that `parametrize` was given, and pytest keeps them
-    alive, so that equal identities are equal values.
+    The names that one `parametrize` sets are one parameter, and a fixture with `params`
+    is another. Values may be lists or arrays, which have no hash, so that identities
+    represent them. The cases of a product share the objects that `parametrize` was
+    given, and pytest keeps them alive, so that equal identities are equal values.
     """
     callspec: Any = getattr(case, "callspec", None)
     if callspec is None:  # a test without parameters, or the examples of a docstring
         return []
     groups = [_names(mark) for mark in case.iter_markers("parametrize")]
     if case.get_closest_marker("product"):
-        groups = []
-    named = {name for names in groups for name in names}
-    groups += [[name] for name in callspec.params if name not in named]
+        groups = []  # each name becomes a group of its own below
+    grouped_names = set(itertools.chain.from_iterable(groups))
+    groups += [[name] for name in callspec.params if name not in grouped_names]
     return [tuple(id(callspec.params[name]) for name in names) for names in groups]
 
 
@@ -184,16 +208,18 @@ def _names(mark: pytest.Mark) -> list[str]:
 
 
 def _smallest_cover(values_of_cases: Sequence[set[Any]]) -> list[int]:
-    """Return the numbers of sets whose union is that of all, chosen greedily.
+    """Return the numbers of cases that together have all values, chosen greedily.
 
-    Of sets that add equally many values, the one whose values were chosen least comes
-    first, so that the values of a short parameter occur equally often.
+    Each step takes the case that adds most values. If several add equally many, it
+    takes the case whose values were chosen least often so far, so that the values of a
+    short parameter occur equally often.
     """
     missing = set().union(*values_of_cases)
-    uses: collections.Counter[Any] = collections.Counter()
+    uses: collections.Counter[Any] = collections.Counter()  # of each value so far
     chosen = []
 
     def gain(number: int) -> tuple[int, int]:
+        """Return the key by which `max` compares the cases."""
         values = values_of_cases[number]
         return len(values & missing), -sum(uses[value] for value in values)
 
