@@ -1,4 +1,9 @@
-"""Random networks for FIRE, calls with them, and derivatives by differences."""
+"""Random networks for FIRE, calls with them, and derivatives by differences.
+
+The network of FIRE maps a number x of each pair to a bias per head (oracle_fire.py has
+the formula). Unit k is on where w1[k] x + b1[k] > 0, and switches at the x where this
+sum is 0, its knot.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +13,15 @@ import numpy as np
 import oracle_fire
 import oracle_gradients
 from oracle_fire import NAMES, scalar
-from problems import cast, normal, qkv
+from problems import cast, normal, tokens
 
 import relpos
 
 
 def network(rng, heads=3, width=8, c=0.4, threshold=5.3):
-    """Parameters by name, whose units switch at many places of [-1, 1] and beyond."""
+    """Return parameters by name; the knots spread over [-1, 1] and beyond."""
+    # The scalars are rounded to float32 like the arrays of `normal`, so that calls in
+    # both dtypes have the same numbers.
     return {
         "w1": normal(rng, width),
         "b1": normal(rng, width, scale=0.7),
@@ -26,16 +33,16 @@ def network(rng, heads=3, width=8, c=0.4, threshold=5.3):
 
 
 def special_networks(rng):
-    """Networks with units that never switch, switch together, or switch at x = 0."""
-    plain = network(rng)
-    unit, bias = plain["w1"], plain["b1"]
-    twins = {"w1": np.repeat(unit[:4], 2), "b1": np.repeat(bias[:4], 2)}
-    still = {"w1": np.where(np.arange(8) % 2, unit, 0.0)}
+    """Return networks with units that never switch, switch together, or at x = 0."""
+    ordinary = network(rng)
+    w1, b1 = ordinary["w1"], ordinary["b1"]
+    twins = {"w1": np.repeat(w1[:4], 2), "b1": np.repeat(b1[:4], 2)}
+    every_other_constant = {"w1": np.where(np.arange(8) % 2, w1, 0.0)}
     return {
-        "twin knots": plain | twins,
-        "weights of 0": plain | still,
-        "biases of 0": plain | {"b1": np.zeros(8)},
-        "all zero": plain | {"w1": np.zeros(8), "b1": np.zeros(8)},
+        "twin knots": ordinary | twins,
+        "weights of 0": ordinary | every_other_constant,
+        "biases of 0": ordinary | {"b1": np.zeros(8)},
+        "all zero": ordinary | {"w1": np.zeros(8), "b1": np.zeros(8)},
         "no units": network(rng, width=0),
         "one unit": network(rng, width=1),
         "negative c": network(rng, c=-0.7),
@@ -43,44 +50,66 @@ def special_networks(rng):
         "negative threshold": network(rng, threshold=-7.5),
         "threshold 0": network(rng, threshold=0.0),
         "far threshold": network(rng, threshold=1e9),
-        "steep": plain | {"w1": 50 * unit},
+        "steep": ordinary | {"w1": 50 * w1},
     }
 
 
 def five_points(function, arrays, names=NAMES, step=1e-3):
-    """Gradients of a real function of named arrays by five-point differences."""
-    found = {}
+    """Return the gradients of a real function of named arrays by differences.
+
+    A derivative is taken from the values at 1 and 2 steps on both sides: the formula is
+    exact for polynomials up to degree 4.
+    """
+
+    def moved_value(name, index, steps):
+        """Return the function's value with one number moved by so many steps."""
+        moved = np.array(arrays[name], np.float64)
+        moved[index] += steps * step
+        return function(**arrays | {name: moved})
+
+    gradients = {}
     for name in names:
         gradient = np.zeros(np.shape(arrays[name]))
         for index in np.ndindex(*gradient.shape):
-
-            def at(shift, name=name, index=index):
-                moved = np.array(arrays[name], np.float64)
-                moved[index] += shift * step
-                return function(**arrays | {name: moved})
-
-            gradient[index] = (8 * (at(1) - at(-1)) - (at(2) - at(-2))) / (12 * step)
-        found[name] = gradient
-    return found
+            by_one = moved_value(name, index, 1) - moved_value(name, index, -1)
+            by_two = moved_value(name, index, 2) - moved_value(name, index, -2)
+            gradient[index] = (8 * by_one - by_two) / (12 * step)
+        gradients[name] = gradient
+    return gradients
 
 
 def away_from_kinks(rng, lq, lk, query_offset, signed):
-    """A network whose units switch in the widest gaps between the pairs' x."""
-    given = network(rng, heads=2, width=4, c=0.3, threshold=6.4)
-    x, _, _ = scalar(given["c"], given["threshold"], lq, lk, query_offset, signed, 1e-6)
-    x = np.unique(x)
-    widest = np.argsort(np.diff(x))[-4:]
+    """Return a network whose knots are in the widest gaps between the pairs' x.
+
+    No unit switches when c or threshold moves by a step of `five_points`, and moves x.
+    """
+    parameters = network(rng, heads=2, width=4, c=0.3, threshold=6.4)
+    c, threshold = parameters["c"], parameters["threshold"]
+    x, _, _ = scalar(c, threshold, lq, lk, query_offset, signed, eps=1e-6)
+    x = np.unique(x)  # sorted
+    gaps = np.diff(x)
+    widest = np.argsort(gaps)[-4:]  # one gap for each unit
+    assert gaps[widest].min() > 0.02
     knots = (x[widest] + x[widest + 1]) / 2
-    assert np.diff(x)[widest].min() > 0.02
-    given["b1"] = -given["w1"] * knots
-    return given
+    parameters["b1"] = -parameters["w1"] * knots
+    return parameters
 
 
 # ---- calls of fire_attention ---------------------------------------------------------
 
-#: (Lq, Lk): rows, a tile, ragged tiles, more queries than keys, several key tiles
-SIZES = [(1, 70), (5, 40), (12, 14), (40, 300), (150, 20), (90, 700)]
+#: (Lq, Lk)
+SIZES = [
+    (1, 70),  # one query: the engine of rows
+    (5, 40),  # few queries: the same engine
+    (12, 14),  # a tile
+    (40, 300),  # ragged tiles
+    (150, 20),  # more queries than keys
+    (90, 700),  # several key tiles
+]
 HEADS, BATCH, D, DV = 4, 2, 16, 9
+
+
+# Each variant returns the keywords that it adds to a plain call of fire_attention.
 
 
 def plain(rng, lq, lk):
@@ -131,7 +160,7 @@ def dropout(rng, lq, lk):
 
 
 def other_terms(rng, lq, lk):
-    """Clipped tables, few rows: sums by table row."""
+    """Tables of few rows, which are clipped: kernels sum by table row."""
     return {
         "rel_key": normal(rng, 3, D),
         "rel_value": normal(rng, 3, DV),
@@ -140,6 +169,7 @@ def other_terms(rng, lq, lk):
 
 
 def bands(rng, lq, lk):
+    """Tables with a row for each distance, and more: a tile meets a band of them."""
     rows = 2 * (lq + lk) + 1
     return {
         "rel_key": normal(rng, rows, D),
@@ -153,7 +183,7 @@ def value_band(rng, lq, lk):
 
 
 def labels(rng, lq, lk):
-    """In the engine of rows, in both directions."""
+    """Labels with rel_query, which the engine of rows takes, forward and backward."""
     rows = rng.integers(-1, 5, (lq, lk)).astype(np.int16)
     return {"labels": rows, "rel_query": normal(rng, 5, D), "scale": 0.2}
 
@@ -161,34 +191,56 @@ def labels(rng, lq, lk):
 VARIANTS = {
     function.__name__: function
     for function in (
-        plain, causal, window, key_lengths, item_offsets, far_away, before_all_keys,
-        bool_mask, float_mask, grouped_heads, dropout, other_terms, bands, value_band,
+        plain,
+        causal,
+        window,
+        key_lengths,
+        item_offsets,
+        far_away,
+        before_all_keys,
+        bool_mask,
+        float_mask,
+        grouped_heads,
+        dropout,
+        other_terms,
+        bands,
+        value_band,
         labels,
     )
-}  # fmt: skip
-CASES = [
-    (variant, signed, *SIZES[(n + shift) % len(SIZES)])
-    for n, variant in enumerate(VARIANTS)
-    for signed in (False, True)
-    for shift in (0, 2 + signed)
-]
+}
+
+
+def cases():
+    """Yield (variant, signed, Lq, Lk), with two sizes for each variant and sign.
+
+    Each variant begins one size later than the one before, so that together they have
+    all sizes. With `signed` the second size is another than without.
+    """
+    for number, variant in enumerate(VARIANTS):
+        for signed in (False, True):
+            second = 3 if signed else 2
+            for shift in (0, second):
+                lq, lk = SIZES[(number + shift) % len(SIZES)]
+                yield variant, signed, lq, lk
+
+
+CASES = list(cases())
 
 
 class Problem:
-    """One call, its float64 truth, and its gradients'."""
+    """A call of relpos.fire_attention, with its results and gradients in float64.
+
+    `keywords` are those of relpos.attention, `network` and `fire` those of FIRE alone;
+    grad_out and grad_lse are the incoming gradients.
+    """
 
     def __init__(self, variant, signed, lq, lk, seed=0):
         rng = np.random.default_rng([seed, list(VARIANTS).index(variant), lq, lk])
-        keywords = {"query_offset": lk - lq} | VARIANTS[variant](rng, lq, lk)
-        heads = 2 if "enable_gqa" in keywords else HEADS
-        self.arrays = dict(
-            zip(
-                ("query", "key", "value"),
-                qkv(rng, (BATCH,), HEADS, lq, lk, D, DV, key_heads=heads),
-                strict=True,
-            )
-        )
-        self.keywords, self.fire = keywords, {"signed": signed, "eps": 1e-4}
+        # Queries are the last of the keys unless the variant has an offset of its own.
+        self.keywords = {"query_offset": lk - lq} | VARIANTS[variant](rng, lq, lk)
+        key_heads = 2 if "enable_gqa" in self.keywords else HEADS
+        self.arrays = tokens(rng, (BATCH,), HEADS, lq, lk, D, DV, key_heads=key_heads)
+        self.fire = {"signed": signed, "eps": 1e-4}
         self.network = network(rng, HEADS, width=11, threshold=lk / 3)
         self.grad_out = normal(rng, BATCH, HEADS, lq, DV)
         self.grad_lse = normal(rng, BATCH, HEADS, lq)
@@ -196,53 +248,71 @@ class Problem:
 
     @property
     def offsets(self):
+        """The query_offset of each batch item."""
         return np.broadcast_to(self.keywords["query_offset"], BATCH)
 
     @functools.cached_property
     def dense(self):
-        """The same call with the bias of every pair as its mask."""
-        bias = np.stack(
-            [
-                oracle_fire.dense_bias(
-                    **self.network,
-                    lq=self.shape[1],
-                    lk=self.shape[2],
-                    query_offset=offset,
-                    **self.fire,
-                )
-                for offset in self.offsets
-            ]
-        )
+        """The same call of relpos.attention: the mask holds the bias of every pair."""
+        _, lq, lk = self.shape
+        biases = []
+        for offset in self.offsets:
+            bias = oracle_fire.dense_bias(
+                **self.network, lq=lq, lk=lk, query_offset=offset, **self.fire
+            )
+            biases.append(bias)
         mask = self.keywords.get("attn_mask", 0.0)
-        if np.asarray(mask).dtype == bool:
+        if np.asarray(mask).dtype == bool:  # a bias cannot be added to it
             mask = np.where(mask, 0.0, -np.inf)
-        return self.arrays | self.keywords | {"attn_mask": bias + mask}
+        return self.arrays | self.keywords | {"attn_mask": np.stack(biases) + mask}
 
     def gradients(self, magnitude=False):
-        incoming = {"grad_out": self.grad_out, "grad_lse": self.grad_lse}
-        found = oracle_gradients.gradients(
-            **self.dense, **incoming, magnitude=magnitude
+        """Return the gradients by name; magnitude: sums of absolute values instead."""
+        gradients = oracle_gradients.gradients(
+            **self.dense,
+            grad_out=self.grad_out,
+            grad_lse=self.grad_lse,
+            magnitude=magnitude,
         )
-        ds = found.pop("attn_mask")
-        items = [
-            oracle_fire.dense_gradients(
-                ds[b], **self.network, query_offset=o, magnitude=magnitude, **self.fire
+        # The gradient of the mask is that of the bias. Batch items share the network,
+        # so that its gradients are sums over the items.
+        grad_bias = gradients.pop("attn_mask")
+        by_item = []
+        for item, offset in enumerate(self.offsets):
+            of_network = oracle_fire.dense_gradients(
+                grad_bias[item],
+                **self.network,
+                query_offset=offset,
+                magnitude=magnitude,
+                **self.fire,
             )
-            for b, o in enumerate(self.offsets)
-        ]
-        return found | {name: sum(item[name] for item in items) for name in NAMES}
+            by_item.append(of_network)
+        for name in NAMES:
+            gradients[name] = sum(of_network[name] for of_network in by_item)
+        return gradients
 
     def cast(self, dtype):
-        given = cast(self.arrays | self.keywords, dtype)
-        return given | {name: np.asarray(x, dtype) for name, x in self.network.items()}
+        """Return the arguments with a dtype, in which every float array is cast."""
+        arguments = cast(self.arrays | self.keywords, dtype)
+        # c and threshold are scalars, which the function `cast` would leave in float64.
+        for name, parameter in self.network.items():
+            arguments[name] = np.asarray(parameter, dtype)
+        return arguments
 
     def run(self, dtype, **keywords):
+        """Call relpos.fire_attention in a dtype."""
         return relpos.fire_attention(**self.cast(dtype), **self.fire, **keywords)
 
     def backward(self, dtype, num_threads=None):
+        """Return the gradients of relpos by name, without those that are None."""
         context = self.run(dtype, return_context=True).context
-        grads = self.grad_out.astype(dtype), self.grad_lse.astype(dtype)
-        found = context.backward(
-            grads[0], grad_lse=grads[1], num_threads=num_threads
-        )._asdict()
-        return {name: grad for name, grad in found.items() if grad is not None}
+        gradients = context.backward(
+            self.grad_out.astype(dtype),
+            grad_lse=self.grad_lse.astype(dtype),
+            num_threads=num_threads,
+        )
+        return {
+            name: gradient
+            for name, gradient in gradients._asdict().items()
+            if gradient is not None
+        }
