@@ -1,23 +1,47 @@
-"""Random small attention problems for hypothesis: every argument, freely combined."""
+"""Random small attention problems for hypothesis: every argument, freely combined.
+
+The strategies draw sizes and choices from hypothesis, and arrays from a generator whose
+seed hypothesis draws. The order of the draws decides which problems there are: to keep
+the problems, keep the order.
+"""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import hypothesis
 import numpy as np
 from gradient_problems import TABLES, Problem
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import HealthCheck, strategies as st
 from layouts import LAYOUTS
 from problems import DTYPES, normal
 
 from relpos import _core
 
+# One of several ranges is taken first, so that rare sizes come often: lengths of few
+# queries, of none and of more than a query tile; columns of one vector and of several,
+# and none or one column.
 LENGTHS = st.one_of(st.integers(1, 9), st.integers(0, 40), st.integers(60, 75))
 COLUMNS = st.one_of(st.integers(1, 8), st.integers(9, 40), st.integers(0, 1))
+ROWS = st.integers(1, 12)
 POSITIONS = st.integers(-30, 30)
-#: Sides of a window, and ends of a range, that are no position.
+BEYOND = st.sampled_from(["clip", "zero"])
+#: Sides of a window, and ends of a key range, that are no positions. Sums with some of
+#: them do not fit in 32 or 64 bits.
 FAR_SIDES = [2**31, 2**60, 2**62]
 FAR_ENDS = [2**63 - 1, 2**63 - 15, 2**63 - 31, 2**32, -1, -(2**32), -(2**63)]
+#: The number of axes after the batch axes. All other arguments have three: heads, rows
+#: and columns.
+AXES_AFTER_BATCH = {
+    "pos_bias_u": 2,
+    "pos_bias_v": 2,
+    "rel_bias": 2,
+    "labels": 2,
+    "log_decay": 2,
+    "key_ranges": 2,
+    "query_offset": 0,
+    "key_lengths": 0,
+}
 
 
 class Run(NamedTuple):
@@ -25,10 +49,10 @@ class Run(NamedTuple):
 
     problem: Problem
     dtype: str
-    isa: str
+    isa: str  # the kernel table
     num_threads: int
     layout: str  # of every array, in memory
-    wrt: list[str]
+    wrt: list[str]  # inputs whose gradients are asked for
 
 
 class Sizes(NamedTuple):
@@ -43,16 +67,29 @@ class Sizes(NamedTuple):
 
 @st.composite
 def batch_axes(draw, batch):
-    """A shape that broadcasts to the batch."""
-    kept = batch[draw(st.integers(0, len(batch))) :]
-    return tuple(1 if draw(st.booleans()) else size for size in kept)
+    """A shape that broadcasts to the batch: its last axes, some with length 1."""
+    last_axes = batch[draw(st.integers(0, len(batch))) :]
+    return shortened(draw, last_axes)
+
+
+def shortened(draw, axes):
+    """Return the axes with length 1 in place of some lengths."""
+    return tuple(1 if draw(st.booleans()) else size for size in axes)
 
 
 @st.composite
 def shared_axes(draw, sizes):
-    """Axes of what heads and batch items may share."""
+    """The leading axes of a parameter: none, heads, or batch axes and heads."""
     axes = draw(st.sampled_from([(), (sizes.heads,), None]))
-    return (*draw(batch_axes(sizes.batch)), sizes.heads) if axes is None else axes
+    if axes is not None:
+        return axes
+    return (*draw(batch_axes(sizes.batch)), sizes.heads)
+
+
+# ---- arguments of attention ----------------------------------------------------------
+#
+# A strategy or function gives `inputs`, arguments that have a gradient, and `keywords`,
+# the others.
 
 
 @st.composite
@@ -60,152 +97,209 @@ def tables(draw, sizes, rng):
     """Any set of tables, and the rule that gives a pair its row."""
     names = [name for name in TABLES if draw(st.booleans())]
     if not names:
-        return {}, {"beyond": draw(st.sampled_from(["clip", "zero"]))}
+        return {}, {"beyond": draw(BEYOND)}
     rule = draw(st.sampled_from(["centred", "origin", "buckets", "labels"]))
-    rows = draw(st.integers(0, 6)) * 2 + 1 if rule == "centred" else draw(ROWS)
-    settings: dict[str, Any] = {}
+    rows = draw_row_count(draw, rule)
+    keywords: dict[str, Any] = {}
     if rule != "labels":
-        settings["beyond"] = draw(st.sampled_from(["clip", "zero"]))
+        keywords["beyond"] = draw(BEYOND)
     if rule in ("origin", "buckets"):
-        settings["min_relative_position"] = draw(POSITIONS)
+        keywords["min_relative_position"] = draw(POSITIONS)
     if rule == "buckets":
-        settings["buckets"] = rng.integers(0, rows, draw(st.integers(1, 20)))
+        keywords["buckets"] = rng.integers(0, rows, draw(st.integers(1, 20)))
     if rule == "labels":
-        shape = (draw(st.sampled_from([1, sizes.lq])), sizes.lk)
-        whole = draw(batch_axes(sizes.batch)) + shape
-        kind = draw(st.sampled_from(["int8", "int16", "int32", "int64"]))
-        settings["labels"] = rng.integers(-1, rows, whole).astype(kind)
-        if draw(st.booleans()):
-            other = rng.integers(-1, rows, (sizes.lq, sizes.lk)).astype("int16")
-            settings["labels"] = settings["labels"], other
+        keywords["labels"] = draw_labels(draw, sizes, rng, rows)
+    columns = {
+        "rel_key": (sizes.dp,),
+        "rel_query": (sizes.d,),
+        "rel_value": (sizes.dv,),
+        "rel_bias": (),
+    }
     inputs = {}
     for name in names:
-        own = rows
+        table_rows = rows
+        # A centred rel_bias may have another length than the other tables.
         if name == "rel_bias" and rule == "centred" and draw(st.booleans()):
-            own = rows + 2
-        columns = {"rel_key": (sizes.dp,), "rel_value": (sizes.dv,), "rel_bias": ()}
-        own_columns = columns.get(name, (sizes.d,))
-        inputs[name] = normal(rng, *draw(shared_axes(sizes)), own, *own_columns)
-    return inputs, settings
+            table_rows = rows + 2
+        axes = draw(shared_axes(sizes))
+        inputs[name] = normal(rng, *axes, table_rows, *columns[name])
+    return inputs, keywords
 
 
-ROWS = st.integers(1, 12)
+def draw_row_count(draw, rule):
+    """Return the number of rows of the tables; in a centred table it is odd."""
+    if rule == "centred":
+        return 2 * draw(st.integers(0, 6)) + 1
+    return draw(ROWS)
+
+
+def draw_labels(draw, sizes, rng, rows):
+    """Return an array of labels, or two; -1 names no row."""
+    shape = (draw(st.sampled_from([1, sizes.lq])), sizes.lk)
+    shape = draw(batch_axes(sizes.batch)) + shape
+    dtype = draw(st.sampled_from(["int8", "int16", "int32", "int64"]))
+    labels = rng.integers(-1, rows, shape).astype(dtype)
+    if not draw(st.booleans()):
+        return labels
+    second = rng.integers(-1, rows, (sizes.lq, sizes.lk)).astype("int16")
+    return labels, second
 
 
 @st.composite
 def hiding(draw, sizes, rng):
-    """A mask, window, causal rule and lengths, or none of them."""
-    inputs, settings = {}, {"is_causal": draw(st.booleans())}
+    """What hides pairs: a mask, window, causal rule, lengths and ranges, or none."""
+    inputs, keywords = {}, {"is_causal": draw(st.booleans())}
     if draw(st.booleans()):
         sides = st.one_of(st.none(), st.integers(0, 30), st.sampled_from(FAR_SIDES))
-        settings["window"] = (draw(sides), draw(sides))
+        keywords["window"] = (draw(sides), draw(sides))
     if draw(st.booleans()):
         shape = draw(st.sampled_from([(), sizes.batch]))
-        settings["key_lengths"] = rng.integers(0, sizes.lk + 1, shape)
+        keywords["key_lengths"] = rng.integers(0, sizes.lk + 1, shape)
     if draw(st.booleans()):
-        shape = (
-            *draw(batch_axes(sizes.batch)),
-            draw(st.sampled_from([1, sizes.lq])),
-            2,
-        )
-        ranges = rng.integers(-3, sizes.lk + 4, shape)
-        far = rng.random(shape) < draw(st.sampled_from([0.0, 0.3]))
-        settings["key_ranges"] = np.where(far, rng.choice(FAR_ENDS, shape), ranges)
+        keywords["key_ranges"] = draw_key_ranges(draw, sizes, rng)
     kind = draw(st.sampled_from(["none", "bool", "float"]))
-    axes = (sizes.heads, sizes.lq, sizes.lk)
-    shape = tuple(1 if draw(st.booleans()) else size for size in axes)
+    shape = shortened(draw, (sizes.heads, sizes.lq, sizes.lk))
     shape = draw(batch_axes(sizes.batch)) + shape
-    seen = rng.random(shape) < draw(st.sampled_from([0.3, 0.8, 1.0]))
+    visible = rng.random(shape) < draw(st.sampled_from([0.3, 0.8, 1.0]))
     if kind == "bool":
-        settings["attn_mask"] = seen
-    if kind == "float":
-        inputs["attn_mask"] = np.where(seen, normal(rng, *shape), -np.inf)
-    return inputs, settings
+        keywords["attn_mask"] = visible
+    if kind == "float":  # alone of the masks, it has a gradient
+        inputs["attn_mask"] = np.where(visible, normal(rng, *shape), -np.inf)
+    return inputs, keywords
+
+
+def draw_key_ranges(draw, sizes, rng):
+    """Return a range for each query, whose ends are near the keys or in FAR_ENDS."""
+    batch = draw(batch_axes(sizes.batch))
+    queries = draw(st.sampled_from([1, sizes.lq]))
+    shape = (*batch, queries, 2)
+    near_ends = rng.integers(-3, sizes.lk + 4, shape)
+    is_far = rng.random(shape) < draw(st.sampled_from([0.0, 0.3]))
+    return np.where(is_far, rng.choice(FAR_ENDS, shape), near_ends)
 
 
 @st.composite
 def offsets(draw, sizes, rng):
+    """A query_offset, or one for each batch item."""
     if draw(st.booleans()):
         return draw(POSITIONS)
     return rng.integers(-30, 31, draw(batch_axes(sizes.batch)))
 
 
-@st.composite
-def runs(draw):
-    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    batch = draw(st.sampled_from([(), (2,), (1,), (3,), (2, 1, 2)]))
-    group, key_heads = draw(st.integers(1, 3)), draw(st.integers(1, 2))
-    lengths = [draw(s) for s in [LENGTHS] * 2 + [COLUMNS] * 2]
-    positioned = draw(st.booleans())
-    columns = draw(COLUMNS) if positioned else lengths[2]
-    sizes = Sizes(batch, group * key_heads, *lengths, columns)
-    lead = [draw(batch_axes(batch)) for _ in range(3)]
-    inputs = {
-        "query": normal(rng, *lead[0], sizes.heads, sizes.lq, sizes.d),
-        "key": normal(rng, *lead[1], key_heads, sizes.lk, sizes.d),
-        "value": normal(rng, *lead[2], key_heads, sizes.lk, sizes.dv),
-    }
-    settings = {"enable_gqa": group > 1, "query_offset": draw(offsets(sizes, rng))}
-    for more, others in (draw(tables(sizes, rng)), draw(hiding(sizes, rng))):
-        inputs |= more
-        settings |= others
-    for name, needs in (("pos_bias_u", "query"), ("pos_bias_v", "rel_key")):
-        if needs in inputs and draw(st.booleans()):
-            own = sizes.d if needs == "query" else columns
-            inputs[name] = normal(rng, *draw(shared_axes(sizes)), own)
-    if positioned and "rel_key" in inputs:
-        rows = (*draw(batch_axes(batch)), sizes.heads, sizes.lq, columns)
-        inputs["position_query"] = normal(rng, *rows, scale=max(columns, 1) ** -0.5)
-        if "pos_bias_v" in inputs:  # nothing scales their products: logits of order 1
-            inputs["pos_bias_v"] *= max(columns, 1) ** -0.5
-    if settings["is_causal"] and draw(st.booleans()):
-        steps = normal(rng, *draw(batch_axes(batch)), sizes.heads, sizes.lk, scale=0.5)
-        inputs["log_decay"] = steps
+def draw_position_inputs(draw, sizes, rng, inputs, has_position_query):
+    """Return the vectors u and v, and the position query, of the inputs so far."""
+    drawn = {}
+    if draw(st.booleans()):
+        drawn["pos_bias_u"] = normal(rng, *draw(shared_axes(sizes)), sizes.d)
+    if "rel_key" not in inputs:
+        return drawn
+    if draw(st.booleans()):
+        drawn["pos_bias_v"] = normal(rng, *draw(shared_axes(sizes)), sizes.dp)
+    if has_position_query:
+        # `scale` does not apply to (e + v).A: scaled here, the logits are of order 1.
+        scale = max(sizes.dp, 1) ** -0.5
+        axes = (*draw(batch_axes(sizes.batch)), sizes.heads, sizes.lq)
+        drawn["position_query"] = normal(rng, *axes, sizes.dp, scale=scale)
+        if "pos_bias_v" in drawn:
+            drawn["pos_bias_v"] *= scale
+    return drawn
+
+
+def draw_softmax_arguments(draw, sizes, rng, is_causal):
+    """Return inputs and keywords of decay, sinks, dropout, softcap and scale."""
+    inputs, keywords = {}, {}
+    if is_causal and draw(st.booleans()):
+        axes = (*draw(batch_axes(sizes.batch)), sizes.heads, sizes.lk)
+        inputs["log_decay"] = normal(rng, *axes, scale=0.5)
     if draw(st.booleans()):
         sinks = normal(rng, sizes.heads)
         inputs["sinks"] = np.where(rng.random(sinks.shape) < 0.2, -np.inf, sinks)
     if draw(st.booleans()):
-        settings |= {"dropout_p": 0.25, "rng": draw(st.integers(0, 2**32))}
+        keywords |= {"dropout_p": 0.25, "rng": draw(st.integers(0, 2**32))}
     if draw(st.booleans()):
-        settings["softcap"] = draw(st.sampled_from([0.3, 2.0, 50.0]))
-    if draw(st.booleans()) or sizes.d == 0:  # which gives no scale by default
-        settings["scale"] = draw(st.sampled_from([0.0, -0.1, 0.2]))
-    rows = (*joined_batch(inputs, settings), sizes.heads, sizes.lq)
-    problem = Problem(
-        inputs, settings, normal(rng, *rows, sizes.dv), normal(rng, *rows)
+        keywords["softcap"] = draw(st.sampled_from([0.3, 2.0, 50.0]))
+    if draw(st.booleans()) or sizes.d == 0:  # the default is 1 / sqrt(d)
+        keywords["scale"] = draw(st.sampled_from([0.0, -0.1, 0.2]))
+    return inputs, keywords
+
+
+# ---- calls ---------------------------------------------------------------------------
+
+
+@st.composite
+def runs(draw):
+    """Runs of problems with any arguments."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    batch = draw(st.sampled_from([(), (2,), (1,), (3,), (2, 1, 2)]))
+    queries_per_key_head, key_heads = draw(st.integers(1, 3)), draw(st.integers(1, 2))
+    lq, lk, d, dv = draw(LENGTHS), draw(LENGTHS), draw(COLUMNS), draw(COLUMNS)
+    has_position_query = draw(st.booleans())
+    # rel_key has the columns of the query that it is multiplied by.
+    dp = draw(COLUMNS) if has_position_query else d
+    sizes = Sizes(batch, queries_per_key_head * key_heads, lq, lk, d, dv, dp)
+    query_batch = draw(batch_axes(batch))
+    key_batch = draw(batch_axes(batch))
+    value_batch = draw(batch_axes(batch))
+    inputs = {
+        "query": normal(rng, *query_batch, sizes.heads, lq, d),
+        "key": normal(rng, *key_batch, key_heads, lk, d),
+        "value": normal(rng, *value_batch, key_heads, lk, dv),
+    }
+    keywords = {
+        "enable_gqa": queries_per_key_head > 1,
+        "query_offset": draw(offsets(sizes, rng)),
+    }
+    table_inputs, table_keywords = draw(tables(sizes, rng))
+    hiding_inputs, hiding_keywords = draw(hiding(sizes, rng))
+    inputs |= table_inputs | hiding_inputs
+    keywords |= table_keywords | hiding_keywords
+    inputs |= draw_position_inputs(draw, sizes, rng, inputs, has_position_query)
+    softmax_inputs, softmax_keywords = draw_softmax_arguments(
+        draw, sizes, rng, keywords["is_causal"]
     )
+    inputs |= softmax_inputs
+    keywords |= softmax_keywords
+    rows = (*joined_batch(inputs, keywords), sizes.heads, lq)
+    grad_out, grad_lse = normal(rng, *rows, dv), normal(rng, *rows)
     return Run(
-        problem,
-        draw(st.sampled_from(DTYPES)),
-        draw(st.sampled_from(list(_core.by_isa))),
-        draw(st.integers(1, 3)),
-        draw(st.sampled_from(["contiguous", *LAYOUTS])),
-        [name for name in inputs if draw(st.integers(0, 3))] or ["query"],
+        problem=Problem(inputs, keywords, grad_out, grad_lse),
+        dtype=draw(st.sampled_from(DTYPES)),
+        isa=draw(st.sampled_from(list(_core.by_isa))),
+        num_threads=draw(st.integers(1, 3)),
+        layout=draw(st.sampled_from(["contiguous", *LAYOUTS])),
+        wrt=draw_wrt(draw, inputs),
     )
 
 
-def joined_batch(inputs, settings):
-    """Batch axes of the call: those of its operands together."""
-    tails = dict.fromkeys(("pos_bias_u", "pos_bias_v", "rel_bias", "labels"), 2)
-    tails |= {"log_decay": 2, "key_ranges": 2, "query_offset": 0, "key_lengths": 0}
-    arguments = inputs | settings
-    if isinstance(arguments.get("labels"), tuple):  # the others have no batch axes
+def draw_wrt(draw, inputs):
+    """Return three in four of the inputs, at least one."""
+    names = [name for name in inputs if draw(st.integers(0, 3)) != 0]
+    return names or ["query"]
+
+
+def joined_batch(inputs, keywords):
+    """Return the batch axes of the call: those of its operands broadcast together."""
+    arguments = inputs | keywords
+    if isinstance(arguments.get("labels"), tuple):  # the second has no batch axes
         arguments["labels"] = arguments["labels"][0]
-    operands = {n: x for n, x in arguments.items() if isinstance(x, np.ndarray)}
-    for name in ("sinks", "buckets"):
-        operands.pop(name, None)
-    shapes = [
-        x.shape[: max(x.ndim - tails.get(name, 3), 0)] for name, x in operands.items()
-    ]
+    shapes = []
+    for name, array in arguments.items():
+        if not isinstance(array, np.ndarray) or name in ("sinks", "buckets"):
+            continue
+        # What the batch shares may have no heads either, and so fewer axes than these.
+        axes = max(array.ndim - AXES_AFTER_BATCH.get(name, 3), 0)
+        shapes.append(array.shape[:axes])
     return np.broadcast_shapes(*shapes)
 
 
 def check_examples(strategy, check, count):
     """Call check with so many examples of a strategy, the same ones every time."""
-    settings(
+    repeatable = hypothesis.settings(
         max_examples=count,
         derandomize=True,
         database=None,
         deadline=None,
         suppress_health_check=list(HealthCheck),
-    )(given(strategy)(check))()
+    )
+    check_all = repeatable(hypothesis.given(strategy)(check))
+    check_all()
