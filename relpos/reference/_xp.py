@@ -43,6 +43,8 @@ def names_alone(function: Function) -> Function:
 
 def namespace(*arrays: Any) -> Any:
     """Return NumPy, or its functions on tensors if one of the arguments is a tensor."""
+    # The first tensor decides on the device, where arrays among the arguments are then
+    # copied.
     tensors = [*filter(is_tensor, arrays)]
     for tensor in tensors:
         check_kind(tensor)
@@ -66,6 +68,8 @@ def _plain_dtype(x: Any) -> type:
     if x.dtype.kind == "b":
         return np.bool_
     is_integer = x.dtype.kind in "iu"
+    # Only values that int64 cannot hold make float64 of uint64, so that small ones stay
+    # exact.
     if x.dtype == np.uint64 and np.any(x > np.iinfo(np.int64).max):
         is_integer = False
     return np.int64 if is_integer else np.float64
@@ -95,10 +99,14 @@ def expm_times(skew: Floats, x: Floats) -> Floats:
     finite where two λ are equal, so that tensors take torch's matrix exponential.
     """
     if not isinstance(skew, np.ndarray):
+        # torch.einsum reads tensors alone, and the caller has imported torch.
         torch = sys.modules["torch"]
         product: Floats = torch.einsum("...de,...e->...d", torch.matrix_exp(skew), x)
         return product
+    # iS is Hermitian, so that eigh gives real λ and a unitary V.
     values, vectors = np.linalg.eigh(1j * skew)
+    # From right to left: V* x, then the phases, then V. The result is real but for
+    # rounding.
     along = np.einsum("...de,...d->...e", vectors.conj(), x)
     rotated = np.einsum("...de,...e->...d", vectors, np.exp(-1j * values) * along)
     return rotated.real
@@ -113,6 +121,7 @@ class Torch:
     def __init__(self, device: Any) -> None:
         self.torch = sys.modules["torch"]
         self.device = device
+        # These four have other names in torch.
         self.bool_ = self.torch.bool
         self.broadcast_arrays = self.torch.broadcast_tensors
         self.take_along_axis = self.torch.take_along_dim
@@ -134,6 +143,7 @@ class Torch:
             array: Any = np.array(x, dtype=_plain_dtype(np.asarray(x)), order="C")
             x = torch.as_tensor(array, device=self.device)
         check_kind(x)
+        # The definitions compute in float64 and count in int64, whatever the width was.
         if dtype is None and x.dtype != torch.bool:
             dtype = torch.float64 if x.is_floating_point() else torch.int64
         return x.to(dtype or x.dtype)
@@ -169,8 +179,14 @@ class Torch:
     def logaddexp(self, x: Any, y: Any) -> Any:
         """log(e^x + e^y), whose derivatives are finite where x, y or both are -inf."""
         x, y = self.asarray(x), self.asarray(y)
+        # A constant maximum: it has no part in the result, so the derivative does not
+        # see it.
         top = self.torch.maximum(x, y).detach()
+        # Where both are -inf the difference from the maximum would be NaN.
         top = self.where(top == -np.inf, 0.0, top)
         total = (x - top).exp() + (y - top).exp()
         nothing = total == 0
+        # The inner choice keeps the logarithm away from 0, whose derivative is
+        # infinite: a derivative of infinity times 0 is NaN, whatever the outer choice
+        # selects.
         return self.where(nothing, -np.inf, top + self.where(nothing, 1.0, total).log())

@@ -38,6 +38,7 @@ def relative_positions(
     Returns (Lq, Lk) int64.
     """
     key_length = query_length if key_length is None else key_length
+    # int64 explicitly, since the default integer of NumPy may have another width.
     i = np.arange(query_length, dtype=np.int64)[:, None]
     j = np.arange(key_length, dtype=np.int64)[None, :]
     relative = j - (i + query_offset)
@@ -56,6 +57,8 @@ def grid_labels(shape: Sequence[int]) -> Ints:
     shape = tuple(shape)
     cells = np.indices(shape).reshape(len(shape), -1)
     label = np.zeros((cells.shape[1],) * 2, dtype=np.int64)
+    # Each axis appends one digit. Its radix is 2n - 1, the count of differences of n
+    # cells.
     for n, x in zip(shape, cells, strict=True):
         label = label * (2 * n - 1) + (x[None, :] - x[:, None] + n - 1)
     return label
@@ -70,9 +73,11 @@ def segment_ranges(
     |{j : key_j ≤ query_i}| those and the query's own; query_segments (..., Lq) and
     key_segments (..., Lk) ascend along their last axis.
     """
+    # Each query is compared with each key: (..., Lq, 1) and (..., 1, Lk).
     query = as_plain(query_segments)[..., :, None]
     key = query_segments if key_segments is None else key_segments
     key = as_plain(key)[..., None, :]
+    # In ascending order, counts of smaller segments are indices where a segment begins.
     begin, end = np.sum(key < query, axis=-1), np.sum(key <= query, axis=-1)
     return np.stack([begin, end], axis=-1)
 
@@ -88,8 +93,11 @@ def rel_shift(x: ArrayLike) -> Floats:
     """
     xp, x = as_float64(x)
     *batch, query_length, key_length = x.shape
+    # Padded rows have Lk + 1 numbers and are read as rows of Lk, so that each later row
+    # begins one column earlier.
     padded = xp.concatenate([xp.zeros((*batch, query_length, 1)), x], axis=-1)
     flat = padded.reshape(*batch, query_length * (key_length + 1))
+    # Without the first Lq numbers the last query begins at column 0 of x.
     return flat[..., query_length:].reshape(x.shape)
 
 
@@ -105,6 +113,8 @@ def skew(x: ArrayLike, *, is_causal: bool) -> Floats:
         return rel_shift(x)
     _, x = as_float64(x)
     query_length, rows = x.shape[-2:]
+    # Each later query begins one column earlier: its farthest key is one step farther
+    # away.
     i = np.arange(query_length)[:, None]
     j = np.arange(rows - query_length + 1)[None, :]
     return x[..., i, query_length - 1 - i + j]
@@ -121,11 +131,15 @@ def unskew(x: ArrayLike, *, is_causal: bool) -> Floats:
     *batch, query_length, key_length = x.shape
     if is_causal:
         flat = x.reshape(*batch, query_length * key_length)
+        # The reverse of the reading in `rel_shift`: the Lq numbers that were cut are
+        # zeros again.
         padded = xp.concatenate([xp.zeros((*batch, query_length)), flat], axis=-1)
         return padded.reshape(*batch, query_length, key_length + 1)[..., 1:]
+    # A length of 0 for both would give -1 row.
     rows = max(query_length + key_length - 1, 0)
     i = np.arange(query_length)[:, None]
     j = np.arange(rows)[None, :] - (query_length - 1 - i)
+    # A column of zeros, which the index key_length reads where a distance has no key.
     padded = xp.concatenate([x, xp.zeros((*batch, query_length, 1))], axis=-1)
     return padded[..., i, np.where((j >= 0) & (j < key_length), j, key_length)]
 
@@ -152,6 +166,7 @@ def alibi_slopes(num_heads: int, *, max_exponent: float = 8.0) -> Floats:
     Any other number takes the largest power of two below it, then every second slope of
     twice as many heads. Returns (H,).
     """
+    # The largest power of two that is not above the number of heads.
     n = 1
     while 2 * n <= num_heads:
         n *= 2
@@ -160,6 +175,8 @@ def alibi_slopes(num_heads: int, *, max_exponent: float = 8.0) -> Floats:
         """Return the slopes of n heads, a power of two."""
         return 2.0 ** (-max_exponent * np.arange(1, n + 1) / n)
 
+    # The slopes of 2n heads with odd k lie between those of n heads, so that none
+    # repeats.
     return np.concatenate([series(n), series(2 * n)[0::2][: num_heads - n]])
 
 
@@ -168,6 +185,7 @@ def alibi_bias(num_heads_or_slopes: int | ArrayLike, length: int) -> Floats:
     if isinstance(num_heads_or_slopes, int | np.integer):
         num_heads_or_slopes = alibi_slopes(int(num_heads_or_slopes))
     xp, m = as_float64(num_heads_or_slopes)
+    # The new axis is that of the offsets.
     return -m[..., None] * xp.asarray(np.abs(offsets(length)))
 
 
@@ -193,15 +211,19 @@ def t5_bucket(
     distance n < e is bucket n, others e + ⌊(m - e)·log(n/e) / log(max_distance/e)⌋, at
     most m - 1. At least s steps means (n/e)^(m - e) >= (max_distance/e)^s.
     """
+    # Half of the buckets are for keys ahead of the query, and they follow those behind.
     m = num_buckets // 2 if bidirectional else num_buckets
     e = m // 2
 
     def bucket(r: int) -> int:
         """Return the bucket of one relative position."""
+        # Without the other direction every later key counts as distance 0.
         n = abs(r) if bidirectional else max(-r, 0)
         ahead = m if bidirectional and r > 0 else 0
         if n < e:
             return n + ahead
+        # Fractions are exact, so that a distance on a boundary gets the bucket of the
+        # formula.
         steps = 0
         # n reaches the next step where (n/e)^(m-e) >= (max_distance/e)^(steps+1).
         reach, step = Fraction(n, e) ** (m - e), Fraction(max_distance, e)
@@ -229,6 +251,8 @@ def t5_bias(
         num_buckets=len(weight),
         max_distance=max_distance,
     )
+    # weight has one row for each bucket, as T5's embedding; biases have one for each
+    # head.
     return weight[row].T
 
 
@@ -247,6 +271,7 @@ def t5_bias_backward(
         num_buckets=num_buckets,
         max_distance=max_distance,
     )
+    # A product with 0 and 1 sums the offsets of each bucket.
     is_row = row == np.arange(num_buckets)[:, None]
     return is_row.astype(np.float64) @ np.swapaxes(grad, -1, -2)
 
@@ -269,6 +294,7 @@ def deberta_bucket(
         """Return the bucket of one distance."""
         if n <= m:
             return n
+        # A distance beyond m is at least one step, as the ceiling of a positive number.
         steps = 1
         while Fraction(n, m) ** (m - 1) > Fraction(max_position - 1, m) ** steps:
             steps += 1
@@ -276,6 +302,7 @@ def deberta_bucket(
 
     relative = as_plain(relative_position)
     buckets = [bucket(abs(int(r))) for r in relative.ravel()]
+    # The sign comes last: buckets are symmetric.
     return np.sign(relative) * np.reshape(buckets, relative.shape)
 
 
@@ -289,6 +316,7 @@ def kerple_bias(
 
     r1, r2 (..., H) -> (..., H, 2·length - 1).
     """
+    # A new last axis is that of the offsets.
     xp, r1, r2, r = as_float64(r1, r2, np.abs(offsets(length)))
     r1, r2 = r1[..., None], r2[..., None]
     if kind == "log":
@@ -311,6 +339,7 @@ def kerple_bias_backward(
     if kind == "log":
         slopes = -np.log(1 + b * n), -a * n / (1 + b * n)
     else:
+        # The logarithm of 1 replaces that of 0, whose factor 0^r2 would make NaN of it.
         slopes = -(n**b), -a * n**b * np.log(np.where(n > 0, n, 1))
     of_r1, of_r2 = slopes
     return (grad * of_r1).sum(axis=-1), (grad * of_r2).sum(axis=-1)
@@ -346,6 +375,7 @@ def fire_bias(
     """
     xp, w1, b1, w2, b2, c, threshold = as_float64(w1, b1, w2, b2, c, threshold)
     shape = query_length, query_length if key_length is None else key_length
+    # The derivatives are for the gradient, which calls the same function.
     x, _, _ = scalar(c, threshold, shape, query_offset, signed, eps)
     before = w1.reshape(-1)[:, None, None] * x + b1[:, None, None]
     relu = xp.where(before <= 0, 0.0, before)  # its derivative at 0 is 0
@@ -357,16 +387,22 @@ def scalar(
 ) -> tuple[Floats, Floats, Floats]:
     """x_ij and its derivatives by c and threshold; half of max's at a tie."""
     xp, c, threshold, j = as_float64(c, threshold, np.arange(shape[1]))
+    # The query's absolute position, which normalizes the distance.
     p = xp.asarray(np.arange(shape[0]) + float(o))[:, None]
     r, limit = j - p, xp.abs(threshold)
+    # Of a query near the start the threshold takes the place of its position.
     m, n = xp.maximum(p, limit), xp.abs(r)
+    # With `signed` a key behind the query has a positive scalar.
     s = -xp.sign(r) if signed else 1.0
+    # eps keeps a query at position 0 with threshold 0 from a division by 0.
     over = log_distance(c, m) + eps
     x = s * log_distance(c, r) / over
     slope_m = xp.sign(c) * m / (xp.abs(c) * m + 1)  # ∂ψ(m)/∂c
     slope_n = xp.sign(c) * n / (xp.abs(c) * n + 1)
+    # At a tie the derivative of a maximum is half for each side.
     of_max = xp.where(p < limit, 1.0, xp.where(p == limit, 0.5, 0.0))
     by_m = -x / over * xp.abs(c) / (xp.abs(c) * m + 1)
+    # The quotient rule: c is in the numerator and in the denominator.
     by_c = s * slope_n / over - x * slope_m / over
     return x, by_c, by_m * of_max * xp.sign(threshold)
 
@@ -394,6 +430,7 @@ def fire_bias_backward(
         c, threshold, grad.shape[1:], query_offset, signed, eps
     )
     before = a.reshape(-1)[:, None, None] * x + b[:, None, None]
+    # relu passes a gradient on where its argument was positive, and not at 0.
     back = np.where(before > 0, np.einsum("hk,hij->kij", v, grad), 0.0)
     grad_x = np.einsum("k,kij->ij", a.reshape(-1), back)
     return {
@@ -427,6 +464,7 @@ def fire_attention(
     `options` are those of attention.
     """
     _, q, k = as_float64(query, key)
+    # `fire_bias` has no batch axis, so that the offset is one number here.
     offset = int(np.asarray(offset_of(query_offset, q, k)))
     bias = fire_bias(
         w1,
@@ -441,4 +479,5 @@ def fire_attention(
         signed=signed,
         eps=eps,
     )
+    # The bias and the causal mask of the attention need the same offset.
     return attention(query, key, value, bias, query_offset=offset, **options)

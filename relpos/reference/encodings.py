@@ -25,6 +25,8 @@ __all__ = [
 
 def frequencies(dim: int, base: float, layout: str) -> Floats:
     """ω_c = base^(-2c/dim): one for each sine of the layout."""
+    # An odd number of columns has one more sine than cosines if interleaved; otherwise
+    # the column left over is 0.
     count = (dim + 1) // 2 if layout == "interleaved" else dim // 2
     return np.float64(base) ** (-2.0 * np.arange(count) / dim)
 
@@ -60,7 +62,9 @@ def sinusoidal(
     waves = xp.sin(phase), xp.cos(phase)
     if layout == "interleaved":
         columns = xp.stack(waves, axis=-1)
+        # An odd `dim` drops the last cosine.
         return columns.reshape(*n.shape, 2 * omega.shape[-1])[..., :dim]
+    # The column of zeros of an odd `dim`; without one it has width 0.
     nothing = xp.zeros((*n.shape, dim - 2 * len(omega)))
     return xp.concatenate([*waves, nothing], axis=-1)
 
@@ -79,8 +83,11 @@ def sinusoidal_shift_matrix(
     angle = offset * frequencies(dim, base, layout)
     half = dim // 2
     c = np.arange(half)
+    # Columns of the sine and of the cosine of each frequency.
     sine, cosine = (2 * c, 2 * c + 1) if layout == "interleaved" else (c, half + c)
     matrix = np.zeros((dim, dim))
+    # The four entries of each 2 x 2 rotation. They are set by index arrays of the same
+    # length, so that each frequency gets its own four.
     matrix[sine, sine] = matrix[cosine, cosine] = np.cos(angle)
     matrix[sine, cosine] = np.sin(angle)
     matrix[cosine, sine] = -np.sin(angle)
@@ -94,6 +101,7 @@ def index_encoding(length: int, dim: int) -> Floats:
 
 def normalized_index_encoding(length: int, dim: int) -> Floats:
     """p[n, c] = n / (length - 1), and 0 where length is 1. Returns (length, dim)."""
+    # The maximum keeps a single position from a division by 0.
     return index_encoding(length, dim) / max(length - 1, 1)
 
 
@@ -110,6 +118,7 @@ def learned(table: ArrayLike, positions: ArrayLike) -> Floats:
     xp, table = as_float64(table)
     index = xp.asarray(counted(positions))
     rows = table.shape[-2]
+    # NumPy would read a negative position from the end, so both sides are checked.
     outside = index[(index < 0) | (index >= rows)]
     if len(outside):
         problem = f"positions: {int(outside[0])} is outside the table of R={rows}"
@@ -125,8 +134,11 @@ def learned_backward(
     grad_out (..., *positions.shape, E) -> (..., num_positions, E).
     """
     index = counted(positions)
+    # One row for each entry of the table: 1 where a position names it. A product with
+    # it sums the rows of repeated positions.
     is_row = index.reshape(-1) == np.arange(num_positions)[:, None]
     grad_out = as_plain(grad_out, dtype=np.float64)
+    # Axes before those of the positions are batch axes.
     batch = grad_out.shape[: grad_out.ndim - 1 - index.ndim]
     flat = grad_out.reshape(*batch, index.size, grad_out.shape[-1])
     return is_row.astype(np.float64) @ flat
@@ -150,7 +162,10 @@ def conv_encoding(
     xp, x, w, b = as_float64(x, weight, 0.0 if bias is None else bias)
     m = visible(x, mask)
     total = m * b
+    # The taps go first, so that w_t[t] is a row of E channels.
     w_t = xp.moveaxis(w, 0, -1)
+    # Padding is masked before the shift, so that no token reads it, and after it, so
+    # that it reads none.
     for t, neighbour in neighbours(m * x, w.shape[1:], grid, is_causal):
         total = total + m * w_t[t] * neighbour
     return x + total
@@ -174,12 +189,15 @@ def conv_encoding_backward(
     _, grad, tokens, taps = as_float64(grad_out, x, weight)
     seen = visible(tokens, mask)
     g = seen * grad
+    # All axes but the channels are summed: batch axes and tokens.
     every = tuple(range(tokens.ndim - 1))
     by_tap = np.moveaxis(taps, 0, -1)
+    # The identity of the residual connection: x + convolution.
     dx, dw = np.array(grad), np.zeros_like(by_tap)
     sizes = taps.shape[1:]
     for tap, neighbour in neighbours(seen * tokens, sizes, grid, is_causal):
         dw[tap] = (g * neighbour).sum(every)
+    # The transpose of a shift is the shift back.
     for tap, neighbour in neighbours(g, sizes, grid, is_causal, back=True):
         dx += seen * by_tap[tap] * neighbour
     db = None if bias is None else g.sum(every)
@@ -209,7 +227,11 @@ def neighbours(
     for tap in np.ndindex(*sizes):
         moved = cells
         for axis, (t, size) in enumerate(zip(tap, sizes, strict=True)):
+            # The tap that reads the token itself is the middle one, or the last one if
+            # causal.
             step = t - (size - 1 if is_causal else size // 2)
+            # Axes are counted from the end, since batch axes come first and the
+            # channels last.
             axis_of_cells = axis - len(sizes) - 1
             moved = shifted(moved, -step if back else step, axis_of_cells)
         by_tap.append((tap, moved.reshape(x.shape)))
@@ -222,6 +244,8 @@ def shifted(x: Floats, step: int, axis: int) -> Floats:
     at = np.arange(count) + step
     inside = (at >= 0) & (at < count)
     xp = namespace(x)
+    # A position outside reads cell 0, and the last line replaces it. An empty axis has
+    # no cell 0 to read.
     rows = xp.take(x, np.where(inside, at, 0), axis=axis) if count else x
     # An axis of the length of `inside`, and 1 for each axis after it.
     shape = (count,) + (1,) * (-axis - 1)

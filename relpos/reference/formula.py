@@ -58,12 +58,16 @@ def default_scale(scale: float | None, query: Floats) -> float:
 
 def stay_finite(x: Floats) -> Floats:
     """Two finite masks or biases added to a score must not make -inf: ±MAX/4."""
+    # A quarter of the largest number leaves room for the sum of a score, a bias and a
+    # mask. -inf itself is kept, because it hides a pair.
     xp, largest = namespace(x), np.finfo(np.float64).max / 4
     return xp.where(xp.isfinite(x), xp.clip(x, -largest, largest), x)
 
 
 def offset_of(query_offset: ArrayLike | None, query: Floats, key: Floats) -> ArrayLike:
     """o as given; by default 0, where query and key have the same length."""
+    # Zero is right only where query and key begin at the same token, and different
+    # lengths show that they may not.
     if query_offset is None and query.shape[-2] != key.shape[-2]:
         raise ValueError(
             f"query_offset: lengths {query.shape[-2]} and {key.shape[-2]} differ, so "
@@ -76,6 +80,8 @@ def relative(query: Floats, key: Floats, query_offset: ArrayLike = 0) -> Ints:
     """r(i, j) = j - (i + o), (..., 1, Lq, Lk); o is one number or one per item."""
     xp = namespace(query)
     i, j = xp.arange(query.shape[-2])[:, None], xp.arange(key.shape[-2])[None, :]
+    # The three new axes are those of heads, queries and keys, so that one offset for
+    # each batch item broadcasts over all of its pairs.
     o = xp.asarray(query_offset, dtype=xp.int64)[..., None, None, None]
     return j - (i + o)
 
@@ -91,14 +97,19 @@ def allowed(
     xp = namespace(r)
     left, right = (None, None) if window is None else window
     see = xp.ones(r.shape, dtype=xp.bool_)
+    # The limits below compare with j and not with r: they count keys from the first
+    # one, whatever the offset of the queries is.
     j = xp.arange(r.shape[-1])
     if is_causal:
         see = see & (r <= 0)
+    # A window of (left, right) limits each side alone, and None leaves a side open.
     if left is not None:
         see = see & (r >= -left)
     if right is not None:
         see = see & (r <= right)
     if key_ranges is not None:
+        # The last axis, of begin and end, goes first to be unpacked; the new axis is
+        # that of heads.
         begin, end = xp.moveaxis(xp.asarray(key_ranges)[..., None, :, :], -1, 0)
         see = see & (j >= begin[..., None]) & (j < end[..., None])
     if key_lengths is not None:
@@ -124,15 +135,19 @@ def table_rows(
     xp = namespace(r)
     count = rows if buckets is None else len(buckets)
     if first is None:
+        # Of an odd number of rows the middle one belongs to relative position 0.
         if count % 2 == 0:
             raise ValueError(f"{count} rows have no middle: give min_relative_position")
         first = -((count - 1) // 2)
     t = r - first
     inside = (t >= 0) & (t < count)
+    # Hidden pairs may lie anywhere: only a pair that counts is an error.
     if beyond == "raise" and xp.any(~inside & see):
         raise IndexError(f"a visible pair lies outside the {count} rows of a table")
     if beyond == "clip":
         inside = xp.ones_like(inside)
+    # The clip also keeps the rows outside of the table readable; `inside` tells the
+    # caller not to use them.
     t = xp.clip(t, 0, count - 1)
     return (t if buckets is None else xp.asarray(buckets, dtype=xp.int64)[t]), inside
 
@@ -144,13 +159,18 @@ def gather(table: Floats, row: Ints, inside: Bools) -> Floats:
     """
     xp = namespace(table)
     ndim = max(table.ndim, row.ndim)
+    # take_along_axis wants the same number of axes on both sides, and broadcasts axes
+    # of length 1.
     table = table.reshape((1,) * (ndim - table.ndim) + table.shape)
     row = row.reshape((1,) * (ndim - row.ndim) + row.shape)
     pairs = row.shape[-2] * row.shape[-1]
+    # A label below 0 names no row. It reads row 0, whose numbers the last line
+    # replaces.
     flat = xp.where(inside, row, 0).reshape(*row.shape[:-2], pairs, 1)
     # Rows of all pairs in one axis, since take_along_axis takes one, and then in two.
     vectors = xp.take_along_axis(table, flat, -2)
     vectors = vectors.reshape(*vectors.shape[:-2], *row.shape[-2:], table.shape[-1])
+    # A choice and not a product with 0, so that NaN in row 0 does not get through.
     return xp.where(inside[..., None], vectors, 0.0)
 
 
@@ -162,11 +182,15 @@ def softmax(s: Floats, sinks: ArrayLike | None = None) -> tuple[Floats, Floats]:
     Neither result depends on the maximum, which therefore has no gradient.
     """
     xp, s, sinks = as_float64(s, sinks)
+    # Without sinks the extra logit is -inf and adds nothing below.
     sink = -np.inf if sinks is None else sinks[:, None, None]
     top = xp.maximum(xp.max(s, axis=-1, keepdims=True, initial=-np.inf), sink)
+    # A row without a key has the maximum -inf, and -inf - (-inf) would be NaN.
     top = constant(xp.where(top == -np.inf, 0.0, top))
     p = xp.exp(s - top)
     total = xp.sum(p, axis=-1, keepdims=True) + xp.exp(sink - top)
+    # Such a row divides by 1 instead of 0. The replacement comes before the division
+    # and the logarithm, so that their derivatives are finite too.
     nothing = total == 0
     total = xp.where(nothing, 1.0, total)
     lse = xp.where(nothing, -np.inf, top + xp.log(total))
@@ -180,6 +204,7 @@ def visible(see: Bools, attn_mask: ArrayLike | None) -> Bools:
     check_kind(attn_mask, "attn_mask")
     xp = namespace(see)
     mask = xp.asarray(attn_mask)
+    # A float mask of -inf hides a pair as False does; every other number is a bias.
     return see & (mask if mask.dtype == xp.bool_ else mask != -np.inf)
 
 
@@ -209,14 +234,20 @@ def weigh(
     """
     xp = namespace(s)
     s = xp.where(visible(see, attn_mask), masked(s, attn_mask), -np.inf)
+    # The mask and the values may have batch axes that query and key lack.
     batch = np.broadcast_shapes(s.shape[:-2], values.shape[:-3])
     s = xp.broadcast_to(s, (*batch, *s.shape[-2:]))
+    # Computed again, since the mask may have hidden more pairs than positions do.
     see = s != -np.inf
     p, lse = softmax(s, sinks)
     p = xp.where(see, p, 0.0)
+    # One random number for each (batch, head, query, key), so the keep array has the
+    # shape of the weights after broadcasting.
     z = xp.ones_like(p)
     if dropout_p > 0:
         keep = dropout_keep(p.shape, dropout_p, random_seed(rng))
+        # Kept weights grow by 1 / (1 - p), so that the expected output is that without
+        # dropout.
         z = xp.asarray(keep, dtype=xp.float64) / (1.0 - dropout_p)
     return p, lse, z, see
 
@@ -239,6 +270,8 @@ def attend(
     """
     xp = namespace(s)
     p, lse, z, see = weigh(s, values, see, attn_mask, dropout_p, rng, sinks)
+    # The weights that are returned are those before dropout; the output takes both
+    # factors.
     out = xp.einsum("...ij,...ijd->...id", p * z, xp.where(see[..., None], values, 0.0))
     if not (return_lse or return_weights):
         return out
@@ -364,6 +397,8 @@ def scores(
     Keywords are those of `attention`; what acts on weights and values alone is left
     out. Returns (..., H, Lq, Lk).
     """
+    # The value is not read by the logits, so the key takes its place as an array of a
+    # right shape.
     of_logits = {name: x for name, x in keywords.items() if name not in OTHERS}
     x = terms(query, key, key, attn_mask=attn_mask, is_causal=is_causal, **of_logits)
     s = masked(logits(x), attn_mask)
@@ -420,6 +455,8 @@ FLOATING = (
 
 def terms(query: ArrayLike, key: ArrayLike, value: ArrayLike, **keywords: Any) -> Terms:
     """Return the arguments of `attention` as the terms of its formula."""
+    # All names are checked before any array is read, so that a wrong name is the first
+    # error.
     check_keywords("terms", keywords, DEFAULTS)
     x = {**DEFAULTS, **keywords, "query": query, "key": key, "value": value}
     for name, array in x.items():
@@ -433,8 +470,12 @@ def terms(query: ArrayLike, key: ArrayLike, value: ArrayLike, **keywords: Any) -
         n: x[n] for n in ("rel_key", "rel_query", "rel_value") if x[n] is not None
     }
     if x["rel_bias"] is not None:
+        # A bias is a table of one column, so that `gather` serves biases and vectors
+        # alike.
         tables["rel_bias"] = x["rel_bias"][..., None]
     if x["enable_gqa"]:
+        # Query heads that share a key head follow one another: head h reads key head h
+        # // group.
         group = q.shape[-3] // k.shape[-3]
         k, v = xp.repeat(k, group, -3), xp.repeat(v, group, -3)
     # Only what depends on positions needs to know where the queries are.
@@ -443,6 +484,7 @@ def terms(query: ArrayLike, key: ArrayLike, value: ArrayLike, **keywords: Any) -
         o = offset_of(o, q, k)
     r = relative(q, k, 0 if o is None else o)
     see = allowed(r, x["is_causal"], x["window"], x["key_ranges"], x["key_lengths"])
+    # The sum over (j, i] is empty for a later key, and its sign would be a guess.
     if g is not None and xp.any(see & (r > 0)):
         raise ValueError("log_decay: a later key is visible; there is no sum for it")
     placing = x["min_relative_position"], x["buckets"], x["beyond"], see
@@ -455,9 +497,12 @@ def terms(query: ArrayLike, key: ArrayLike, value: ArrayLike, **keywords: Any) -
     q, k = visible_rows(q, see, -1), visible_rows(k, see, -2)
     scale = default_scale(x["scale"], q)
     e, e_scale = q, scale
+    # A position query replaces the query of one term alone, and the scale is not
+    # applied to it.
     if x["position_query"] is not None:
         e, e_scale = visible_rows(x["position_query"], see, -1), 1.0
     vectors = x["pos_bias_u"], x["pos_bias_v"]
+    # The new axis is that of the queries: one vector for all rows of a head.
     u, w = (0.0 if vector is None else vector[..., None, :] for vector in vectors)
     cap = x["softcap"]
     return Terms(q, k, v, e, u, w, tables, rows, scale, e_scale, r, see, g, cap)
@@ -477,6 +522,8 @@ def rows_of(
     if labels is not None:
         xp = namespace(r)
         several = labels if isinstance(labels, tuple) else (labels,)
+        # A label has no axis of heads; a row below 0 means that the pair has no
+        # position term.
         pairs = []
         for label in several:
             row = xp.asarray(label, dtype=xp.int64)[..., None, :, :]
@@ -486,6 +533,8 @@ def rows_of(
     has_other_lengths = len({*counts.values()}) > 1
     rows = {}
     for name, count in counts.items():
+        # min_relative_position belongs to the tables of vectors. A bias of their length
+        # shares it.
         is_centred = name == "rel_bias" and has_other_lengths
         row_0 = None if is_centred else first
         rows[name] = [table_rows(r, count, row_0, *placing)]
@@ -501,9 +550,12 @@ def visible_rows(x: Floats, see: Bools, axis: int) -> Floats:
 def products(x: Terms) -> Floats:
     """The sum under the cap: scale·[(q_i + u)·k_j + (q_i + v)·A[l] + k_j·C[l]]."""
     xp = namespace(x.q)
+    # The axes are i for queries, j for keys and d for columns, as in the formula.
     s = x.scale * xp.einsum("...id,...jd->...ij", x.q + x.u, x.k)
     if "rel_key" in x.tables:
         A = x.of_pairs("rel_key")
+        # Row l(i, j) differs for each pair, so that this product has one vector for
+        # each pair.
         s = s + x.e_scale * xp.einsum("...id,...ijd->...ij", x.e + x.w, A)
     if "rel_query" in x.tables:
         C = x.of_pairs("rel_query")
@@ -514,6 +566,7 @@ def products(x: Terms) -> Floats:
 def logits(x: Terms) -> Floats:
     """s_ij without the mask."""
     s = products(x)
+    # The cap is on the products alone: the bias, the mask and the decay come after it.
     if x.softcap is not None:
         s = x.softcap * namespace(s).tanh(s / x.softcap)
     if "rel_bias" in x.tables:
@@ -530,6 +583,7 @@ def decay(g: Floats, r: Ints) -> Floats:
     xp = namespace(g)
     passed = xp.where(r <= 0, g[..., None, :], 0.0)  # g_t, t ≤ i + o
     total = xp.flip(xp.cumsum(xp.flip(passed, (-1,)), axis=-1), (-1,))  # Σ_{t ≥ j}
+    # The sum for key j begins at t = j + 1, hence the shift by one key.
     return xp.concatenate([total[..., 1:], xp.zeros_like(total[..., :1])], axis=-1)
 
 
@@ -550,10 +604,13 @@ def merge_attention(
     """
     xp, out_a, lse_a, out_b, lse_b = as_float64(out_a, lse_a, out_b, lse_b)
     lse = xp.logaddexp(lse_a, lse_b)
+    # Where neither side saw a key both shares are exp(-inf), which is 0.
     base = xp.where(lse == -np.inf, 0.0, lse)
     out = xp.zeros_like(lse)[..., None]
     for part, part_lse in ((out_a, lse_a), (out_b, lse_b)):
         share = xp.exp(part_lse - base)[..., None]
+        # A side without a key may hold anything, NaN included, and 0 * NaN would be
+        # NaN.
         out = out + share * xp.where(share == 0.0, 0.0, part)
     return out, lse
 
@@ -584,9 +641,12 @@ def philox4x32(
     >>> [hex(int(word)) for word in philox4x32((0, 0, 0, 0), (0, 0))]
     ['0x6627e8d5', '0xe169c58d', '0xbc57ac4c', '0x9b00dbd8']
     """
+    # Products of two 32-bit words fit in uint64 exactly.
     x0, x1, x2, x3 = (np.asarray(word, dtype=np.uint64) for word in counter)
     k0, k1 = (np.asarray(word, dtype=np.uint64) for word in key)
     for _ in range(ROUNDS):
+        # The two 64-bit products are those of x0 and x2; their high halves change
+        # places.
         product0, product1 = MULTIPLIERS[0] * x0, MULTIPLIERS[1] * x2
         x0, x1, x2, x3 = (
             (product1 >> SHIFT) ^ x1 ^ k0,
@@ -594,12 +654,15 @@ def philox4x32(
             (product0 >> SHIFT) ^ x3 ^ k1,
             product0 & LOW,
         )
+        # The key is advanced after each round, modulo 2^32.
         k0, k1 = (k0 + INCREMENTS[0]) & LOW, (k1 + INCREMENTS[1]) & LOW
     return x0, x1, x2, x3
 
 
 def random_seed(rng: Rng) -> np.uint64:
     """One 64-bit seed from an int seed, a Generator or None."""
+    # The seed is drawn from the generator once for each call, however many weights
+    # there are.
     return as_generator(rng).integers(2**64, dtype=np.uint64)
 
 
@@ -617,9 +680,12 @@ def dropout_keep(shape: tuple[int, ...], dropout_p: float, seed: np.uint64) -> B
     """
     *batch, heads, query_length, key_length = shape
     count = int(np.prod(batch, dtype=np.int64))
+    # Open grids: each word of the counter has one axis, and Philox broadcasts them.
     b, h, i, j = np.ogrid[:count, :heads, :query_length, :key_length]
     seed = np.uint64(seed)
+    # A counter gives four words, which serve four neighbouring keys.
     words = philox4x32((i, j >> 2, h, b), (seed & LOW, seed >> SHIFT))
     full = np.broadcast_arrays(*words)
     word = np.choose(np.broadcast_to(j & 3, full[0].shape), full)
+    # The comparison is of integers, so that the result is the same on every machine.
     return (word >= np.uint64(int(dropout_p * 2**32))).reshape(shape)

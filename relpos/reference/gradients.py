@@ -81,38 +81,51 @@ def attention_backward(
     arguments are those of `attention`. With dropout `rng` must be the seed that the
     forward was called with. Each gradient has the shape of its input.
     """
+    # The forward is computed again, with the same seed for dropout.
     x = terms(query, key, value, attn_mask=attn_mask, is_causal=is_causal, **options)
     values = moved_values(x)
     p, lse, z, see = weigh(logits(x), values, x.see, attn_mask, dropout_p, rng, sinks)
     dO = as_plain(0.0 if grad_out is None else grad_out, dtype=np.float64)
+    # The new axis is that of the keys: the same gradient for every key of a query.
     dO = np.broadcast_to(dO, (*p.shape[:-1], values.shape[-1]))[..., None, :]
     dl = as_plain(0.0 if grad_lse is None else grad_lse, dtype=np.float64)[..., None]
+    # A hidden pair is dropped before the products, because its value may be NaN.
     dX = (p * z)[..., None] * seen(dO, see)
     dP = z * np.sum(seen(dO, see) * seen(values, see), axis=-1)
+    # The softmax passes on the difference from the weighted mean, and lse has weights
+    # as its derivative. A sink uses this row too.
     row = dl - np.sum(p * dP, axis=-1, keepdims=True)
     dS = p * (dP + row)
     dS = np.where(see, dS, 0.0)
+    # Only the products are under the cap; bias, mask and decay take dS itself.
     dq, dk, gradients = of_scores(x, passed(x, dS)[..., None], see)
     if "rel_value" in x.tables:
         gradients["rel_value"] = to_rows(x, "rel_value", dX)
+    # A bias is a table of one column, which the last index removes.
     if "rel_bias" in x.tables:
         gradients["rel_bias"] = to_rows(x, "rel_bias", dS[..., None])[..., 0]
+    # A mask of bools has no gradient.
     if attn_mask is not None and as_plain(attn_mask).dtype != bool:
         gradients["attn_mask"] = sum_to(dS, np.shape(attn_mask))
     if sinks is not None:
         # A sink is a key without a value: its weight times what the softmax passes on.
         sink = as_plain(sinks, dtype=np.float64)[:, None]
+        # lse is -inf where no key is visible and the sink is -inf too; its share is 0.
         share = np.where(lse == -np.inf, 0.0, np.exp(sink - lse))
+        # The two axes of 1 keep the heads aligned until the sums over queries are done.
         of_heads = sum_to(share[..., None] * row, (*np.shape(sinks), 1, 1))
         gradients["sinks"] = of_heads[:, 0, 0]
     if x.g is not None:
+        # g_t is in the logit of every key j before t.
         before = np.cumsum(dS, axis=-1) - dS  # Σ_{j < t} dS_ij
+        # Only steps up to the query's own position were summed in the forward.
         dg = np.sum(np.where(x.r <= 0, before, 0.0), axis=-2)
         gradients["log_decay"] = sum_to(dg, np.shape(options["log_decay"]))
     # Without a position query e is q, whose gradient then has both parts.
     if "rel_key" in x.tables and options.get("position_query") is None:
         dq = dq + gradients["position_query"]
     for name in ("pos_bias_u", "pos_bias_v", "position_query"):
+        # Without such an input there is nothing to return its gradient for.
         if options.get(name) is None:
             gradients.pop(name, None)
         else:
@@ -120,6 +133,8 @@ def attention_backward(
     return AttentionGradients(
         sum_to(dq, np.shape(query)),
         of_key_heads(dk, np.shape(key)),
+        # In the order of the sums: over queries, then query heads of a key head, then
+        # repeats.
         of_key_heads(np.sum(dX, axis=-3), np.shape(value)),
         **gradients,
     )
@@ -130,6 +145,8 @@ def passed(x: Terms, dS: Floats) -> Floats:
     if x.softcap is None:
         return dS
     slope = 1.0 - np.tanh(products(x) / x.softcap) ** 2
+    # A hidden pair has dS = 0 and may have an infinite product, so 0 is chosen, not
+    # computed.
     return np.where(dS == 0.0, 0.0, dS * slope)
 
 
@@ -141,10 +158,12 @@ def of_scores(
     That of q by the term of A is e's; without a position query they are one array.
     """
     gradients = {}
+    # Queries get an axis of keys, and keys one of queries.
     k, q_u = x.k[..., None, :, :], (x.q + x.u)[..., :, None, :]
     scaled = x.scale * dS
     content = scaled * seen(k, see)
     dq, dk = np.sum(content, axis=-2), np.sum(scaled * seen(q_u, see), axis=-3)
+    # u is added to every query, so its gradient sums over queries and keys.
     gradients["pos_bias_u"] = np.sum(content, axis=(-3, -2))
     if "rel_key" in x.tables:
         position = x.e_scale * dS * seen(x.of_pairs("rel_key"), see)
@@ -153,6 +172,7 @@ def of_scores(
         e_v = (x.e + x.w)[..., :, None, :]
         gradients["rel_key"] = to_rows(x, "rel_key", x.e_scale * dS * seen(e_v, see))
     if "rel_query" in x.tables:
+        # The table multiplies the key, and therefore the key has a second part.
         dk = dk + np.sum(scaled * seen(x.of_pairs("rel_query"), see), axis=-3)
         gradients["rel_query"] = to_rows(x, "rel_query", content)
     return dq, dk, gradients
@@ -181,12 +201,15 @@ def to_rows(x: Terms, name: str, sent: Floats) -> Floats:
         row = np.broadcast_to(row, sent.shape[:-1])
         pairs = np.nonzero(np.broadcast_to(inside, sent.shape[:-1]))
         *lead, _, _ = pairs
+        # np.add.at adds repeated rows, where an assignment would keep the last one
+        # alone.
         np.add.at(total, (*lead, row[pairs]), sent[pairs])
     return sum_to(total, table.shape)
 
 
 def sum_to(gradient: Floats, shape: tuple[int, ...]) -> Floats:
     """Adjoint of broadcasting `shape`: the sum over the axes that were repeated."""
+    # Shapes align at the last axis, so that missing axes come first.
     aligned = (1,) * (gradient.ndim - len(shape)) + shape
     repeated = tuple(a for a, n in enumerate(aligned) if n != gradient.shape[a])
     total: Floats = np.sum(gradient, axis=repeated, keepdims=True)

@@ -39,6 +39,7 @@ __all__ = [
 def sigmoid(x: Floats) -> Floats:
     """1 / (1 + e^-x), without overflow."""
     xp = namespace(x)
+    # From log(1 + e^-x) and not from e^-x, which overflows for large negative x.
     return xp.exp(-xp.logaddexp(0.0, -x))
 
 
@@ -78,11 +79,15 @@ def cope_attention(
             [0.5, 0.5]]])
     """
     xp, q, k, v, e = as_float64(query, key, value, rel_key)
+    # The gates are of the scaled queries, as the scores are.
     q = default_scale(scale, q) * q
     see = causal(q)
     content = q @ xp.swapaxes(k, -1, -2)
+    # A later token opens no gate, whatever its content is.
     g = xp.where(see, sigmoid(content), 0.0)
+    # A sum over t from j to i is a cumulative sum from the end.
     pos = xp.flip(xp.cumsum(xp.flip(g, (-1,)), axis=-1), (-1,))
+    # Positions beyond the table take its last row.
     pos = xp.minimum(pos, e.shape[-2] - 1.0)
     floor = xp.floor(pos)
     # Products with all rows first: each pair then interpolates two of these numbers.
@@ -126,9 +131,12 @@ def stick_breaking_attention(
     """
     xp, q, k, v = as_float64(query, key, value)
     z = default_scale(scale, q) * (q @ xp.swapaxes(k, -1, -2))
+    # A query does not see itself, hence the diagonal below the main one.
     before = np.tril(np.ones(z.shape[-2:], dtype=bool), -1)
     left = xp.where(before, -xp.logaddexp(0.0, z), 0.0)  # log(1 - b)
+    # The sum over t from j + 1: the sum from j without its own term.
     after = xp.flip(xp.cumsum(xp.flip(left, (-1,)), axis=-1), (-1,)) - left
+    # A product of shares as a sum of logarithms: log b is -log(1 + e^-z).
     p = xp.where(before, xp.exp(after - xp.logaddexp(0.0, -z)), 0.0)
     out = p @ v
     return AttentionOutput(out, weights=p) if return_weights else out
@@ -166,14 +174,19 @@ def path_attention(
             [0.27, 0.73]]])
     """
     xp, q, k, v, w, b = as_float64(query, key, value, direction, beta)
+    # The product of k_j with each query needs H of all tokens between them, and one
+    # pass from the last token back applies each H once.
     moved = xp.broadcast_to(q, np.broadcast_shapes(q.shape, k.shape, w.shape))
     columns: list[Floats] = []
     for j in reversed(range(q.shape[-2])):  # moved_i = H_{j+1} .. H_i q_i, i >= j
         columns.insert(0, xp.einsum("...id,...d->...i", moved, k[..., j, :]))
+        # Token j changes queries i >= j, and only keys before it see the change.
         later = moved[..., j:, :]
+        # H x = x - beta (w . x) w, without the D x D matrix.
         along = xp.einsum("...id,...d->...i", later, w[..., j, :])
         step = b[..., j, None, None] * along[..., None] * w[..., j, None, :]
         moved = xp.concatenate([moved[..., :j, :], later - step], axis=-2)
+    # The scale is left out until here, because every H is linear.
     s = default_scale(scale, q) * xp.stack(columns, axis=-1)
     return attend(s, v[..., None, :, :], causal(q), return_weights=return_weights)
 
@@ -217,8 +230,11 @@ def dape_attention(
     arrays = as_float64(query, key, value, bias, w1, b1, w2, b2)
     xp, q, k, v, b, W1, c1, W2, c2 = arrays
     a = default_scale(scale, q) * (q @ xp.swapaxes(k, -1, -2))
+    # The bias may lack batch axes, and the network reads both as one array.
     a, b = xp.broadcast_arrays(a, b)
+    # The axis of heads: 2 H numbers for each pair.
     both = xp.concatenate([a, b], axis=-3)
+    # w counts the units of the hidden layer, h their inputs.
     hidden = xp.einsum("wh,...hij->...wij", W1, both) + c1[:, None, None]
     hidden = xp.maximum(hidden, hidden / 100)  # leaky ReLU, of slope 0.01
     s = a + b + xp.einsum("hw,...wij->...hij", W2, hidden) + c2[:, None, None]
@@ -257,6 +273,7 @@ def selective_rotary(
     """
     xp, phi, omega = as_float64(increments, inv_freq)
     theta = xp.cumsum(phi, axis=-2)
+    # Without frequencies an increment is the angle itself.
     if omega is not None:
         theta = theta * omega
     return apply_rotary(x, angles=theta, interleaved=interleaved)
@@ -284,6 +301,9 @@ def lie_rotary(x: ArrayLike, positions: ArrayLike, generators: ArrayLike) -> Flo
            [-1.,  0.]])
     """
     xp, x, p, below = as_float64(x, positions, generators)
+    # Entries on the diagonal and above it are not read: a skew matrix has only D (D -
+    # 1) / 2 free numbers.
     below = xp.tril(below, -1)
     G = below - xp.swapaxes(below, -1, -2)
+    # One matrix for each position, from the generator of each axis.
     return expm_times(xp.einsum("...a,ade->...de", p, G), x)

@@ -43,6 +43,8 @@ class Rotation(NamedTuple):
 
     def of(self, x: Floats) -> Floats:
         """y_a = m·(x_a·cos θ - x_b·sin θ), y_b = m·(x_b·cos θ + x_a·sin θ)."""
+        # Positions and magnitudes may be tensors when x is one, and in float64 in every
+        # case.
         xp, x, theta, m = as_float64(x, self.theta, self.m)
         x_a, x_b = x[..., self.a], x[..., self.b]
         cos, sin = xp.cos(theta), xp.sin(theta)
@@ -72,16 +74,21 @@ def as_rotation(
     rotary_dim; θ = (position + offset)·ω_c unless angles give it, -θ if inverse.
     """
     columns = x.shape[-1] if rotary_dim is None else rotary_dim
+    # Only the first 2h columns rotate; an odd column count leaves the last one as it
+    # is.
     c = np.arange(columns // 2)
     if angles is None:
         where = np.arange(x.shape[-2]) if positions is None else positions
         omega = frequencies(columns, base, "concat") if inv_freq is None else inv_freq
         _, where, omega = as_float64(where, omega)
+        # The new axis is that of the pairs. The offset is added before the product with
+        # a frequency, to positions and not to angles.
         angles = (where + offset)[..., None] * omega
     m = 1.0 if magnitude is None else magnitude
     xp, _, theta, m = as_float64(x, angles, m)
     shape = *x.shape[:-1], columns // 2
     a, b = (2 * c, 2 * c + 1) if interleaved else (c, columns // 2 + c)
+    # The inverse changes the sign of the angle and not the magnitude.
     theta = xp.broadcast_to((-1.0 if inverse else 1.0) * theta, shape)
     return Rotation(a, b, theta, xp.broadcast_to(m, shape))
 
@@ -107,16 +114,22 @@ def apply_rotary_backward(
     """
     _, x, g = as_float64(x, grad_out)
     rotation = as_rotation(x, positions, **keywords)
+    # The magnitude stays: a transpose changes the sign of the angle alone.
     grad_x = rotation._replace(theta=-rotation.theta).of(g)
     # The derivative of a rotation by its angle is the rotation by a right angle more.
     slope = g * rotation._replace(theta=rotation.theta + np.pi / 2).of(x)
+    # Both columns of a pair have the same angle.
     grad_theta = slope[..., rotation.a] + slope[..., rotation.b]
     if keywords.get("inverse", False):
         grad_theta = -grad_theta
+    # An array that was not given has no gradient.
     of_frequencies = of_angles = None
     if keywords.get("inv_freq") is not None:
         where = np.arange(x.shape[-2]) if positions is None else as_plain(positions)
+        # The derivative of position * frequency by the frequency is the position.
         where = (where + keywords.get("offset", 0))[..., None]
+        # All rows share the frequencies, and the sum is over all axes but that of the
+        # pairs.
         of_frequencies = sum_to(grad_theta * where, grad_theta.shape[-1:])
     if keywords.get("angles") is not None:
         of_angles = sum_to(grad_theta, np.shape(keywords["angles"]))
@@ -141,33 +154,48 @@ def rotary_frequencies(
     if scaling is None:
         return omega
     name, values = scaling
+    # linear and ntk have one number, the factor; all others have a mapping.
     if not isinstance(values, Mapping):
         if name == "linear":
             return stretched(omega, values, np.ones(dim // 2))
+        # The exponent makes the lowest frequency that of linear scaling by the factor.
         return frequencies(dim, base * values ** (dim / (dim - 2)), "concat")
     if name == "proportional":
+        # The share of head_dim is of its rotated columns, and dim // 2 counts their
+        # pairs.
         count = values.get("partial_rotary_factor", 1) * dim // 2
         of_rotated = omega / values.get("factor", 1)
         return np.where(np.arange(dim // 2) < count, of_rotated, 0.0)
     n = values["original_max_position_embeddings"]
+    # The factor is that of the configuration, or the quotient of both lengths.
     s = values.get("factor") or values.get("max_position_embeddings", n) / n
     if name == "dynamic":
+        # The base grows with the length of the sequence, and does not at lengths up to
+        # n.
         s = s * max(values.get("seq_len", n), n) / n - (s - 1)
         return frequencies(dim, base * s ** (dim / (dim - 2)), "concat")
     if name == "longrope":
+        # The factors for short texts serve up to the original length, that length
+        # included.
         key = "long_factor" if values.get("seq_len", 0) > n else "short_factor"
         return stretched(omega, np.asarray(values[key]), np.ones(dim // 2))
     if name == "llama3":
         low, high = values["low_freq_factor"], values["high_freq_factor"]
+        # Rotations of each pair over the original length.
         turns = n * omega / (2 * np.pi)
         return stretched(omega, s, np.clip((high - turns) / (high - low), 0, 1))
     # yarn: a ramp over the pairs that rotate `fast` to `slow` times in n positions.
     fast, slow = values.get("beta_fast", 32), values.get("beta_slow", 1)
+    # The index c of the pair that makes `fast` or `slow` rotations in n positions, from
+    # n * base^(-2c/dim) = 2 * pi * rotations.
     begin = dim / 2 * np.log(n / (2 * np.pi * fast)) / np.log(base)
     end = dim / 2 * np.log(n / (2 * np.pi * slow)) / np.log(base)
+    # truncate rounds both ends outwards, to whole pairs.
     if values.get("truncate", True):
         begin, end = np.floor(begin), np.ceil(end)
+    # The upper limit is dim - 1 and not the last pair, dim / 2 - 1.
     begin, end = max(begin, 0), min(end, dim - 1)
+    # The ends of a ramp of length 0 would divide by 0.
     end = end + 0.001 if begin == end else end
     c = np.arange(dim // 2)
     return stretched(omega, s, np.clip((c - begin) / (end - begin), 0, 1))
@@ -186,14 +214,17 @@ def rotary_magnitude(
         return 1.0
     name, values = scaling
     assert isinstance(values, Mapping)
+    # A model's own factor comes before the formulas.
     if values.get("attention_factor") is not None:
         return float(values["attention_factor"])
     n = values["original_max_position_embeddings"]
     s = values.get("factor") or values["max_position_embeddings"] / n
+    # A context that is not extended keeps the magnitude of its scores.
     if s <= 1:
         return 1.0
     if name == "longrope":
         return float(np.sqrt(1 + np.log(s) / np.log(n)))
+    # With both mscale factors the magnitude is a quotient of two such terms.
     above, below = values.get("mscale"), values.get("mscale_all_dim")
     if above and below:
         return float((0.1 * above * np.log(s) + 1) / (0.1 * below * np.log(s) + 1))
@@ -204,9 +235,11 @@ def xpos_magnitude(
     positions: ArrayLike, dim: int, *, scale_base: float = 512.0, inverse: bool = False
 ) -> Floats:
     """ζ_c^(n / scale_base), ζ_c = (2c + 0.4·dim) / (1.4·dim); for keys 1 over it."""
+    # zeta grows with the frequency's index from 0.4 / 1.4 towards 1.
     zeta = (2 * np.arange(dim // 2) + 0.4 * dim) / (1.4 * dim)
     _, zeta, n = as_float64(zeta, counted(positions))
     exponent = n[..., None] / scale_base
+    # A key has the reciprocal, so that a score depends on the difference of positions.
     return zeta ** (-exponent if inverse else exponent)
 
 
@@ -222,13 +255,16 @@ def mrope_angles(
     Runs of `sections` pairs have the axes 0, 1, 2, 0, ..; interleaved, pair c has axis
     a = c mod 3 while c < 3·sections[a], and axis 0 from there on.
     """
+    # The first axis of the positions holds the three coordinates of each token.
     xp, p, omega = as_float64(positions, inv_freq)
     if interleaved:
         axes = [c % 3 if c < 3 * sections[c % 3] else 0 for c in range(len(omega))]
     else:
+        # Each run has an axis, and its pairs follow one another.
         axes = []
         for run, count in enumerate(sections):
             axes += [run % 3] * count
+    # The new last axis is that of the pairs.
     return xp.stack([p[a] * w for a, w in zip(axes, omega, strict=True)], axis=-1)
 
 
@@ -236,6 +272,7 @@ def axial_angles(coordinates: ArrayLike, inv_freq: ArrayLike) -> Floats:
     """θ[.., n, a·f + c] = x[.., n, a]·ω_c, f frequencies for each axis a."""
     xp, x, omega = as_float64(coordinates, inv_freq)
     of_axes = [x[..., a, None] * omega for a in range(x.shape[-1])]
+    # The frequencies repeat for each axis: pairs of an axis lie together.
     return xp.concatenate(of_axes, axis=-1)
 
 
@@ -264,21 +301,28 @@ def rotary_from_config(
     Scalings as in `rotary_frequencies`. dynamic: n = max_position_embeddings.
     proportional: dim = head_dim, and the part is of the rotated pairs.
     """
+    # A copy, since entries are removed below.
     rope = dict(config["rope_parameters"])
     rope = rope if layer_type is None else dict(rope[layer_type])
     name, base = rope.pop("rope_type"), rope.pop("rope_theta")
     dim = config.get("head_dim")
+    # Full layers may have heads of another width.
     if layer_type == "full_attention":
         dim = config.get("global_head_dim") or dim
     dim = dim or config["hidden_size"] // config["num_attention_heads"]
     longest, scaling = config.get("max_position_embeddings"), None
+    # The share of `proportional` is applied to frequencies, and dim is the head's in
+    # full.
     if name != "proportional":
         dim = int(dim * rope.pop("partial_rotary_factor", 1.0))
     if name == "linear":
         scaling = name, rope["factor"]
     elif name != "default":
+        # Values of the configuration win over these defaults.
         rope = {"max_position_embeddings": longest, LENGTH: longest} | rope
         if name == "dynamic":
+            # For `dynamic` the original length is that of the model, whatever the entry
+            # says.
             rope[LENGTH] = longest
         if seq_len:
             rope["seq_len"] = seq_len

@@ -56,6 +56,7 @@ def shaw_scores(
     """
     xp, q, k, a = as_float64(query, key, rel_key)
     r = relative(q, k, offset_of(query_offset, q, k))
+    # The new axis of the keys is that of the queries: key j differs for each query i.
     keys = k[..., None, :, :] + gather(a, *table_rows(r, a.shape[-2]))
     return default_scale(scale, q) * xp.einsum("...id,...ijd->...ij", q, keys)
 
@@ -81,6 +82,7 @@ def shaw_attention(
     """
     arrays = as_float64(query, key, value, rel_key, rel_value)
     xp, q, k, v, a_key, a_value = arrays
+    # One row of zeros, which the clip gives to every pair.
     if a_key is None:
         a_key = xp.zeros((1, q.shape[-1]))
     e = shaw_scores(q, k, a_key, scale=scale, query_offset=query_offset)
@@ -128,14 +130,17 @@ def shaw_attention_split(
     """
     arrays = as_float64(query, key, value, rel_key, rel_value)
     xp, q, k, v, a_key, a_value = arrays
+    # The axes of batch and heads go, because one offset serves all.
     r = relative(q, k)[0]
     a_key = a_key[table_rows(r, a_key.shape[-2])[0]]
     a_value = a_value[table_rows(r, a_value.shape[-2])[0]]
     n, d = q.shape[-2:]
     # The second product: of query i with its own n rows, for all batch items at once.
+    # One product for each query position, of all batch items and heads with its n rows.
     rows = [q[..., i, :].reshape(-1, d) @ a_key[i].T for i in range(n)]
     rows = [row.reshape(*q.shape[:-2], n) for row in rows]
     e = (q @ xp.swapaxes(k, -1, -2) + xp.stack(rows, -2)) / float(np.sqrt(d))
+    # Hidden pairs are -inf before the softmax, so that their weight is 0.
     p, _ = softmax(xp.where(allowed(r, is_causal), e, -np.inf))
     return p @ v + xp.stack([p[..., i, :] @ a_value[i] for i in range(n)], -2)
 
@@ -158,6 +163,7 @@ def skewed_scores(
     """
     xp, q, k, e = as_float64(query, key, rel_key)
     r = relative(q, k, offset_of(query_offset, q, k))
+    # A causal table ends at relative position 0, where no later key has a row.
     first = music_origin(e, is_causal, min_relative_position)
     rows = table_rows(r, e.shape[-2], first, beyond="zero")
     s_rel = xp.einsum("...id,...ijd->...ij", q, gather(e, *rows))
@@ -167,6 +173,7 @@ def skewed_scores(
 def music_origin(table: Floats, is_causal: bool, first: int | None) -> int | None:
     """Relative position of row 0, `first` if given; None: the table is centred."""
     if first is None and is_causal:
+        # Row R - 1, the last one, is relative position 0.
         return 1 - table.shape[-2]
     return first
 
@@ -190,6 +197,7 @@ def relative_global_attention(
     rel_key: rows -(max_len - 1)..0 if is_causal, else -(max_len - 1)..max_len - 1, or
     from min_relative_position on. A visible pair outside the table is an IndexError.
     """
+    # Only a visible pair outside of the table is an error. Hidden ones take no term.
     _, q, k, v, e = as_float64(query, key, value, rel_key)
     r = relative(q, k, offset_of(query_offset, q, k))
     see = allowed(r, is_causal)
@@ -238,8 +246,10 @@ def transformer_xl_scores(
     r = relative(q, k, offset)
     first = xl_origin(R, query_length, key_length, min_relative_position)
     R_r = gather(R, *table_rows(r, R.shape[-2], first, beyond="zero"))
+    # The terms b and d read the same rows. Those of u and v are added to every query.
     a = xp.einsum("...id,...jd->...ij", q, k)
     b = xp.einsum("...id,...ijd->...ij", q, R_r)
+    # u is the same for all queries, hence the axis of length 1 in their place.
     c = xp.einsum("...d,...jd->...j", u, k)[..., None, :]
     d = xp.einsum("...d,...ijd->...ij", v, R_r)
     return default_scale(scale, q) * (a + b + c + d)
@@ -250,6 +260,8 @@ def xl_origin(table: Floats, lq: int, lk: int, first: int | None) -> int:
     if first is not None:
         return first
     rows = table.shape[-2]
+    # The first row is a distance of Lk - 1 in the past for each of these numbers of
+    # rows. Without keys no pair reads the table.
     if lk and rows not in (lk, lk + lq - 1, 2 * lk - 1):
         raise ValueError(
             f"rel_key: {rows} rows for {lq} queries and {lk} keys do not tell where "
@@ -283,6 +295,7 @@ def transformer_xl_attention(
     arrays = as_float64(query, key, value, rel_key, pos_bias_u, pos_bias_v)
     _, q, k, v, R, u, w = arrays
     query_length, key_length = q.shape[-2], k.shape[-2]
+    # Queries are the last tokens of the keys, because the memory comes first.
     offset = key_length - query_length if query_offset is None else query_offset
     r = relative(q, k, offset)
     see = allowed(r, is_causal)
@@ -337,6 +350,7 @@ def graph_attention(
     arrays = as_float64(query, key, value, rel_key, rel_value, position_query, sinks)
     xp, q, k, v, a, w, e, sink = arrays
     keys = as_index(indices)
+    # A label of -1 stands for an edge without rows.
     label = np.full(keys.shape, -1) if labels is None else as_index(labels)
     factor = q.shape[-1] ** -0.5 if scale is None else scale
     e_factor = 1.0  # a position query is not scaled
@@ -345,21 +359,27 @@ def graph_attention(
     k_e = k[..., keys, :]  # (..., H, edges, D)
     a_e = with_rows(xp.zeros((keys.size, e.shape[-1])), a, label)
     v_e = with_rows(v[..., keys, :], w, label)
+    # Tensors may each lack batch axes, and the results have all of them.
     shapes = [x.shape[:-2] for x in (q, e, k_e, a_e, v_e)]
     batch = np.broadcast_shapes(*shapes)
+    # Arrays without a query, so that a graph without queries still joins to a result.
     out = [xp.zeros((*batch, 0, v.shape[-1]))]
     lse = [xp.zeros((*batch, 0))]
+    # Edges of a query are one run of the arrays, from indptr[i] to indptr[i + 1].
     for i, (first, end) in enumerate(pairwise(as_index(indptr))):
         edges = slice(first, end)
         content = xp.einsum("...d,...ed->...e", q[..., i, :], k_e[..., edges, :])
         position = xp.einsum("...d,...ed->...e", e[..., i, :], a_e[..., edges, :])
         s = factor * content + e_factor * position
         if softcap is not None:
+            # The cap is on the scores, and the sink that joins the softmax is not under
+            # it.
             s = softcap * xp.tanh(s / softcap)
         # One edge at a time, as a query may have none.
         total = reduce(xp.logaddexp, xp.moveaxis(s, -1, 0), -np.inf)
         total = xp.logaddexp(-np.inf if sink is None else sink, total)
         lse.append(xp.broadcast_to(total, batch)[..., None])
+        # A query without edges has no terms here, and its output is an empty sum.
         p = xp.exp(s - lse[-1])
         row = xp.einsum("...e,...ed->...d", p, v_e[..., edges, :])
         out.append(xp.broadcast_to(row, (*batch, row.shape[-1]))[..., None, :])
@@ -371,8 +391,10 @@ def graph_attention(
 
 def with_rows(x: Floats, table: Floats | None, label: Ints) -> Floats:
     """Add row label[e] of the table to x[..., e, :], 0 where it is negative."""
+    # Without edges there is no row to read, not even one to hide.
     if table is None or not label.size:
         return x
+    # Row 0 is read for an edge without a label, and not used.
     rows = table[..., np.maximum(label, 0), :]
     return x + namespace(x).where(label[:, None] >= 0, rows, 0.0)
 
@@ -404,8 +426,11 @@ def brute_force_attention(
     xp, x, P, *weights = as_float64(x, encodings, *weights)
     n, out = len(x), []
     for i in range(n):
+        # Rows N - 1 - i to 2N - 2 - i are relative positions -i to N - 1 - i.
         X = x + P[n - 1 - i : 2 * n - 1 - i]  # row j is x_j + P_(j-i)
         Q, K, V = (X @ w for w in weights)
         p, _ = softmax(Q @ K.T / float(np.sqrt(Q.shape[-1])))
+        # The other outputs of this pass are of words encoded relative to i, and are
+        # dropped.
         out.append((p @ V)[i])
     return xp.stack(out)
