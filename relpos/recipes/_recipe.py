@@ -70,6 +70,8 @@ class Recipe(dict[str, Argument]):
         back: Callable[[dict[str, Array]], dict[str, Array]],
     ) -> None:
         super().__init__(keywords)
+        # Shapes are kept from the start, since a caller may change the entries of the
+        # dict.
         self._back, self._shapes = back, _shapes_of(keywords)
 
     @quiet
@@ -98,6 +100,7 @@ class Recipe(dict[str, Argument]):
                 "backward: got a recipe of tensors; expected one of arrays (autograd "
                 "computes the gradients of tensors: call backward of a loss)"
             )
+        # The gradients of a context are a named tuple.
         if hasattr(gradients, "_asdict"):
             gradients = gradients._asdict()
         if not isinstance(gradients, Mapping):
@@ -106,8 +109,12 @@ class Recipe(dict[str, Argument]):
                 "a mapping of names to arrays"
             )
         checked = {}
+        # Only arguments of floating numbers have gradients; labels and ranges have
+        # none.
         for name, shape in self._shapes.items():
             grad = as_shaped(f"gradients.{name}", gradients.get(name), *shape)
+            # Backward functions take float64, and round to the dtypes of the parameters
+            # at the end.
             checked[name] = grad.astype(np.float64)
         return self._back(checked)
 
@@ -115,6 +122,7 @@ class Recipe(dict[str, Argument]):
 def _shapes_of(keywords: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     """Return the shapes of the arguments that have gradients, by name."""
     arrays = {n: x for n, x in keywords.items() if isinstance(x, np.ndarray)}
+    # Integers and bools are labels, buckets or ranges.
     return {n: x.shape for n, x in arrays.items() if x.dtype.kind not in "iub"}
 
 
@@ -185,6 +193,7 @@ def causal(name: str, window: object) -> Keywords:
     """Return the arguments of every decoder: causal, with key heads to share."""
     keywords: Keywords = {"is_causal": True, "enable_gqa": True}
     if window is not None:
+        # A window of n keys counts the query's own: n - 1 of the past.
         keywords["window"] = (as_length(name, window) - 1, 0)
     return keywords
 
@@ -194,6 +203,7 @@ def causal(name: str, window: object) -> Keywords:
 
 def check_rows(name: str, rows: int, weight: Array) -> None:
     """Raise if no memory holds `rows` positions, or their projections."""
+    # The encoding has one of the widths and the projected table the other.
     for width in weight.shape:
         check_memory(name, (rows, width), np.dtype(np.float64))
 
@@ -207,6 +217,7 @@ def projected(weight: Array, positions: Array, heads: int) -> Any:
 
 
 def projected_backward(grad: Array, positions: Array, weight: Array) -> Any:
+    # A product of float16 would lose digits here as well.
     kind = np.result_type(weight, np.float32)
     columns = join_heads(grad.astype(kind)).T
     return like(product(columns, positions.astype(kind)), weight)

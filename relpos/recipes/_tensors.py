@@ -53,6 +53,7 @@ def on_tensors(recipe: Callable[P, R]) -> Callable[P, R]:
     of torch asks for a tensor, too.
     """
     parameters = signature(recipe)
+    # Annotations are texts, because each file of recipes imports `annotations`.
     arrays = [
         name
         for name, parameter in parameters.parameters.items()
@@ -65,13 +66,17 @@ def on_tensors(recipe: Callable[P, R]) -> Callable[P, R]:
             arguments: dict[str, Any] = parameters.bind(*args, **keywords).arguments
         except TypeError:
             return recipe(*args, **keywords)  # whose error names it
+        # Only ArrayLike arguments may be tensors; a tensor as a length or a flag is
+        # refused.
         for name, value in arguments.items():
             if name not in arrays and is_tensor(value):
                 raise TypeError(f"{name}: got {NO_TENSOR}")
         tensors = {name: arguments[name] for name in arrays if name in arguments}
         check_kinds(tensors)
         if _is_dtype(arguments.get("dtype")):
+            # The functions inside know dtypes by NumPy's names.
             arguments["dtype"] = str(arguments["dtype"]).removeprefix("torch.")
+        # Integers are computed as arrays and go to the device of the first tensor.
         devices = [x.device for x in tensors.values() if is_tensor(x)]
         device = devices[0] if devices else "cpu"
         result: R = _in_tensors(compute(**arguments), device)  # type: ignore[call-arg]
@@ -79,6 +84,7 @@ def on_tensors(recipe: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(recipe)
     def call(*args: P.args, **keywords: P.kwargs) -> R:
+        # Without a tensor there is nothing to do, and torch need not be there.
         if not any(is_tensor(x) or _is_dtype(x) for x in (*args, *keywords.values())):
             return recipe(*args, **keywords)
         compiler = sys.modules["torch"].compiler
@@ -132,11 +138,14 @@ def check_kinds(values: Mapping[str, Any]) -> None:
 def _check_numbers(name: str, tensor: Any) -> None:
     """Raise for a tensor that relpos.torch does not take."""
     check_kind(tensor, name)
+    # A meta tensor has no memory to check.
     if tensor.is_meta:
         check_dense(name, tensor)
         return
     check_strided(name, tensor)
     torch = sys.modules["torch"]
+    # Tensors that wrap others, of a subclass or of a transform such as vmap, show no
+    # memory of their own.
     is_plain = type(tensor).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
     if is_plain and not torch._C._functorch.is_functorch_wrapped_tensor(tensor):
         check_storage(name, tensor)
@@ -162,6 +171,8 @@ def as_plain(name: str, value: Any) -> Any:
             f"tensor without ({name}.detach())"
         )
     try:
+        # A view that conjugates or negates is resolved first, as NumPy reads the
+        # memory.
         return value.resolve_conj().resolve_neg().numpy()
     except (RuntimeError, TypeError) as error:  # of bfloat16, of vmap
         raise TypeError(
@@ -196,6 +207,8 @@ def like(x: Any, parameter: Any) -> Any:
 def in_common_dtype(x: Any, *parameters: Any) -> Any:
     """Return numbers in the dtype to which those of the parameters promote."""
     if not is_tensor(x):
+        # Each kind of array has its own rules of promotion, and the result follows
+        # those.
         return _checks.rounded(x, _checks.common_dtype(*parameters))
     dtype = parameters[0].dtype
     for parameter in parameters[1:]:

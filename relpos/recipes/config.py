@@ -77,8 +77,11 @@ class _Model(NamedTuple):
 
     def _names(self, ending: str) -> list[str]:
         """Return names of this layer, whose number comes first, else of no layer."""
+        # The ending begins at a dot of the name, so that it is not the end of a longer
+        # word.
         pattern = re.compile(rf"(?:.*\.)?{ending}")
         fits = [name for name in self.state if pattern.fullmatch(name)]
+        # The first number in a name is that of the layer; later ones are of its parts.
         numbers = {name: re.search(r"(?:^|\.)(\d+)\.", name) for name in fits}
         own = [n for n, m in numbers.items() if m and int(m[1]) == self.layer]
         shared = [n for n, m in numbers.items() if not m]
@@ -125,6 +128,7 @@ def _is_encoder(model: _Model) -> bool:
 
 def _bucket_weight(model: _Model) -> Any:
     """Return that of the encoder, unless the configuration is of a decoder."""
+    # A model with both stacks has the table of each; a part of a model has one.
     name = r"relative_attention_bias\.weight"
     of_stack = rf"{'encoder' if _is_encoder(model) else 'decoder'}\..*{name}"
     return model.weight(of_stack if model.has(of_stack) else name)
@@ -136,11 +140,13 @@ def _umt5(model: _Model) -> Keywords:
 
 
 def _t5(model: _Model) -> Keywords:
+    # Only layer 0 has the weight, in each stack.
     return _umt5(model._replace(layer=0))  # whose weight is that of all layers
 
 
 def _longt5(model: _Model) -> Keywords:
     if not _is_encoder(model):
+        # The decoder's attention is T5's, whatever the encoder's is.
         return _t5(model)
     if model.setting("encoder_attention_type") != "local":
         raise ValueError(
@@ -168,6 +174,7 @@ def _deberta(model: _Model) -> Keywords:
     kind = model.config["model_type"]
     if model.setting("talking_head", False):
         raise ValueError("config: talking_head is set; expected a model without it")
+    # Older configurations have one text, "c2p|p2c".
     types = model.setting("pos_att_type", None) or []
     types = types.split("|") if isinstance(types, str) else types
     if not isinstance(types, Collection) or not all(t in [*_SHARED] for t in types):
@@ -178,9 +185,11 @@ def _deberta(model: _Model) -> Keywords:
         # the terms that are named count in the scale all the same
         head_dim = model.number("hidden_size") // model.number("num_attention_heads")
         return {"scale": ((1 + len(types)) * head_dim) ** -0.5}
+    # Shared projections are those of the content.
     shared = kind == "deberta-v2" and model.setting("share_att_key", False)
     names = _SHARED if shared else _OWN[kind]
     rows, reach = _embeddings(model)
+    # The recipe takes the tables projected, and the state has the embeddings.
     tables = {term: _project(model, names[term], rows) for term in types}
     return deberta(tables.get("c2p"), tables.get("p2c"), max_position=reach)
 
@@ -190,11 +199,13 @@ def _embeddings(model: _Model) -> tuple[Array, int | None]:
     """Return the embeddings, normalised as the model does, and the buckets' reach."""
     rows = as_floating("rel_embeddings", model.weight(r"rel_embeddings\.weight"))
     reach = model.number("max_relative_positions", -1, least=None)
+    # A negative value of the configuration means that there is none.
     if reach < 1:
         reach = model.number("max_position_embeddings")
     buckets = 0
     if model.config["model_type"] == "deberta-v2":
         buckets = model.number("position_buckets", -1, least=None)
+    # Twice the span is the number of rows, by buckets or by distances.
     span = buckets if buckets > 0 else reach
     fits = len(rows) == 2 * span
     check_shape("rel_embeddings", rows, fits, f"2 * {span} rows, as config has them")
@@ -202,6 +213,8 @@ def _embeddings(model: _Model) -> tuple[Array, int | None]:
         weight, bias = (
             model.weight(rf"encoder\.LayerNorm\.{part}") for part in ("weight", "bias")
         )
+        # The layer norm of the model, in float64: the mean of squares without
+        # correction.
         eps = as_real("config: layer_norm_eps", model.setting("layer_norm_eps"))
         check_kinds({"rel_embeddings": rows, "weight": weight, "bias": bias})
         x = doubles(rows)
@@ -221,6 +234,7 @@ def _project(model: _Model, name: str, rows: Array) -> Any:
     if model.has(ending):
         bias = as_floating(name, model.weight(ending))
         check_kinds({name: weight, f"{name}.bias": bias})
+        # A bias has one number for each head and column: (H, 1, D).
         table = table + bias.reshape(heads, 1, -1)
     return table
 
@@ -241,6 +255,7 @@ def _beit(model: _Model) -> Keywords:
 def _block(model: _Model) -> tuple[_Model, str]:
     """Return the model with the stage as layer, and the names of the given layer."""
     block = model.layer
+    # Layers are counted through all stages, and names count blocks in each stage.
     depths = as_ints("config: depths", model.setting("depths"), 0, POSITION_LIMIT)
     for stage, depth in enumerate(depths):
         if block < depth:
@@ -252,6 +267,7 @@ def _block(model: _Model) -> tuple[_Model, str]:
 def _swin(model: _Model) -> Keywords:
     stage, names = _block(model)
     table = stage.weight(rf"{names}.*relative_position_bias_table")
+    # A square window of side n has (2n - 1)^2 rows.
     side = (math.isqrt(len(table)) + 1) // 2
     return swin(table, (side, side))
 
@@ -275,6 +291,7 @@ def _swin_v2(model: _Model) -> Keywords:
 
 def _sam(model: _Model) -> Keywords:
     height, width = (model.weight(f"rel_pos_{axis}") for axis in "hw")
+    # A table of R rows is of n = (R + 1) / 2 cells, which is the grid without resizing.
     return sam(height, width, [(len(table) + 1) // 2 for table in (height, width)])
 
 
@@ -310,6 +327,8 @@ def _gemma2(model: _Model) -> Keywords:
     names = "query_pre_attn_scalar", "attn_logit_softcapping"
     settings = {name: model.setting(name) for name in names}
     if model.setting("layer_types", None) is None:  # every second layer is full
+        # Only layers of the model have an entry, so that a number beyond them is an
+        # error.
         count = min(model.number("num_hidden_layers"), model.layer + 1)
         types = [_TYPES[layer % 2] for layer in range(count)]
         model = model._replace(config={**model.config, "layer_types": types})
@@ -318,12 +337,14 @@ def _gemma2(model: _Model) -> Keywords:
 
 
 def _recurrent_gemma(model: _Model) -> Keywords:
+    # The name changed; an older configuration has the first one.
     older = model.setting("attention_window_size", None)
     return recurrent_gemma(older or model.setting("sliding_window"))
 
 
 def _inkling(model: _Model) -> Keywords:
     window = model.sliding("sliding_window_size", "hybrid_sliding", "hybrid")
+    # Layers with a window have heads of their own width.
     dim = model.setting("swa_head_dim" if window else "head_dim")
     return inkling(model.weight(r"rel_logits_proj\.proj"), dim, window=window)
 
@@ -437,8 +458,11 @@ def from_config(
         if isinstance(kind, str) and kind in _CALLED:
             expected = f"a call of {_CALLED[kind]}"
         raise ValueError(f"config: got model_type {kind!r}; expected {expected}")
+    # Other models have the values of the attention at the top.
     part = values.get(_PARTS.get(kind, ""))
     if part is not None:
+        # Settings come from the part, and the recipe is chosen by the whole model's
+        # type.
         values = {**as_config(part), "model_type": kind}
     if not isinstance(state_dict, Mapping):
         raise TypeError(

@@ -248,8 +248,11 @@ def llama4(
     if first.size and not 0 <= first.min() <= first.max() <= POSITION_LIMIT:
         raise ValueError("start: expected tokens from 0 to 2**60")
     check_memory("query_length", (*first.shape, queries, 2), np.dtype(np.int64))
+    # Positions of the queries, counted from the first token that is no padding.
     place = np.arange(keys - queries, keys) - first[..., None]
     begin = first[..., None] + place // chunk * chunk
+    # Padding has negative positions: its range ends where it begins or before, and no
+    # key is visible to it.
     ranges = np.stack([np.maximum(begin, first[..., None]), begin + chunk], axis=-1)
     places = {"key_ranges": ranges, "query_offset": keys - queries}
     return places | causal("window", None)
@@ -304,6 +307,7 @@ def llama4_temperature(
     n = as_positions(positions)
     floor = as_positive("floor_scale", floor_scale)
     scale = as_real("attn_scale", attn_scale)
+    # log1p of floor is exactly 0 in the first step, so that the factor is 1 there.
     return np.asarray(1 + scale * np.log1p(np.floor((n + 1) / floor)))
 
 
@@ -362,6 +366,8 @@ def inkling(proj: ArrayLike, head_dim: int, *, window: int | None = None) -> Key
     fits = bank.ndim == 2 and bank.shape[1] > 0
     check_shape("proj", bank, fits, "(d_rel, extent)")
     return {
+        # Curves begin at distance 0, and rows of a table at the farthest key of the
+        # past.
         "rel_key": namespace(bank).flip(bank.T, (0,)),
         "min_relative_position": 1 - bank.shape[1],
         "beyond": "zero",
@@ -478,8 +484,10 @@ def forgetting_transformer(
     check_shape("f_proj_weight", weight, 0 not in weight.shape, "numbers")
     bias = as_shaped("f_proj_bias", f_proj_bias, len(weight))
     hidden = as_shaped("hidden_states", hidden_states, "...", "L", weight.shape[1])
+    # The gate is computed in float64 and rounded once, to the dtype of the input.
     x, factors, offset = map(doubles, (hidden, weight, bias))
     logits = (x @ factors.T + offset).swapaxes(-1, -2)  # (..., H, L)
+    # log f = -softplus(-z), which is finite where f itself rounds to 0.
     decay = like(-softplus(-logits), hidden)
     keywords = {"log_decay": decay, **causal("window_size", window_size)}
     return Recipe(keywords, partial(_forgetting_backward, weight, bias, hidden, logits))
@@ -488,6 +496,7 @@ def forgetting_transformer(
 def _forgetting_backward(
     weight: Array, bias: Array, hidden: Array, logits: Array, grads: Arrays
 ) -> Arrays:
+    # The derivative of log f by z is 1 - f.
     grad = np.swapaxes(grads["log_decay"] / (1 + np.exp(logits)), -1, -2)  # (..., L, H)
     rows = grad.reshape(-1, len(bias))
     x = hidden.astype(np.float64)
@@ -521,20 +530,27 @@ class _Polar(NamedTuple):
         vectors = self.vectors
         if is_tensor(vectors):
             return like(_rotated(vectors, positions, options), self.x)
+        # `vectors` makes a new array, so that it can be rotated in its own memory.
         apply_rotary(vectors, positions, **options, out=vectors)
         return like(vectors, self.x)
 
     def backward(self, positions: Any, options: Keywords, grads: Arrays) -> Arrays:
+        # The recipe has one argument, query or key, and so one gradient.
         (grad,) = grads.values()
         grad = grad.astype(self.size.dtype)
+        # Back by the same angle: the gradient of the vectors before the rotation.
         rotated = apply_rotary_backward(grad, self.vectors, positions, **options)
         first, second = np.split(rotated.x, 2, axis=-1)
+        # A change of the size moves a vector along its own direction, of angle `bias`.
         along = first * self.cosine + second * self.sine
         opened = 1 + np.exp(-native(self.x, grad.dtype))
         gradients = {"x": like(along / opened, self.x)}
         if self.bias is not None:
+            # A change of the angle moves it across, by its size.
             across = self.size * (second * self.cosine - first * self.sine)
             heads = (-3,) if self.bias.ndim > 1 else ()
+            # Sums over all axes that the bias lacks: all but the columns, and the heads
+            # if it has them.
             axes = {*range(-across.ndim, 0)} - {-1, *heads}
             total = across.sum(axis=tuple(axes), dtype=np.float64)
             gradients["bias"] = like(total, self.bias)
@@ -551,6 +567,7 @@ def _as_polar(x: Any, bias: Any) -> _Polar:
     check_memory("x", (*rows.shape[:-1], 2 * rows.shape[-1]), memory)
     size = softplus(wide)
     if bias is None:
+        # Without a bias the angle is 0, of cosine 1 and sine 0.
         parts = singles_or_doubles(xp.asarray(np.array([1.0, 0.0])), rows)
         return _Polar(rows, None, size, *parts)
     given = as_floating("bias", bias)
@@ -560,6 +577,7 @@ def _as_polar(x: Any, bias: Any) -> _Polar:
     check_shape("bias", given, fits, f"(D,) or (H, D), for x {shapes}")
     angles = doubles(given)
     if angles.ndim > 1:
+        # The new axis is that of the positions.
         angles = angles[:, None]
     parts = (singles_or_doubles(x, rows) for x in (xp.cos(angles), xp.sin(angles)))
     return _Polar(rows, given, size, *parts)
@@ -581,10 +599,13 @@ def _rotated(vectors: Any, positions: Any, options: Keywords) -> Any:
     if omega is None:
         high, low = frequency_parts(2 * columns, options["base"], None, columns)
         omega = xp.asarray(high + low)
+    # The angles are computed from the frequencies as given, since autograd goes through
+    # them.
     angles = xp.asarray(where)[..., None] * doubles(omega)
     cosine, sine = (
         singles_or_doubles(x, vectors) for x in (angles.cos(), angles.sin())
     )
+    # Columns c and D + c are a pair.
     first, second = vectors[..., :columns], vectors[..., columns:]
     rotated = first * cosine - second * sine, second * cosine + first * sine
     return xp.concatenate(rotated, axis=-1)

@@ -109,7 +109,9 @@ def enformer_positions(
 
 
 def _features(length: int, dim: int, maximum: str) -> Array:
+    # Columns of each block; the six blocks have the same number.
     count = dim // _BLOCKS
+    # One row for each relative position, so that columns broadcast against it.
     offset = np.arange(1 - length, length, dtype=np.float64)[:, None]
     distance = np.abs(offset)
     half_life = 2.0 ** np.linspace(3, math.log2(length), count)
@@ -121,13 +123,16 @@ def _features(length: int, dim: int, maximum: str) -> Array:
         (width > distance).astype(np.float64),
         gamma / gamma.max(axis=_MAXIMUM[maximum], keepdims=True),
     ]
+    # The second half of the blocks tells the past from the future. It is 0 at offset 0.
     blocks += [np.sign(offset) * block for block in blocks]
     return np.concatenate(blocks, axis=-1)
 
 
 def _gamma(x: Array, mean: Array, deviation: float) -> Array:
     """Return the density of the gamma distribution at x, plus 1e-8."""
+    # Shape and rate of a gamma distribution from its mean and deviation.
     shape, rate = (mean / deviation) ** 2, mean / deviation**2
+    # In logarithms, because the gamma function of a large shape overflows.
     norm = np.array([math.lgamma(s) for s in shape]) - shape * np.log(rate)
     power = np.where(shape == 1, 0.0, (shape - 1) * np.log(x))  # 0 log 0 = 0
     return np.asarray(np.exp(power - rate * x - norm) + 1e-8)
@@ -189,4 +194,6 @@ def enformer(
     check_rows("length", 2 * count - 1, weight)
     rows = _features(count, weight.shape[1], maximum)
     parameters = {"rel_content_bias": u, "rel_pos_bias": v, "to_rel_k": weight}
+    # The biases come after the scale in this model, so that they are given times
+    # sqrt(D).
     return transformer_xl(parameters, rows, u.shape[-1] ** 0.5)

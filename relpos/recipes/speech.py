@@ -96,6 +96,8 @@ def vits(emb_rel_k: ArrayLike, emb_rel_v: ArrayLike) -> Keywords:
     for keyword, (name, value) in given.items():
         table = as_table(name, value, expected)
         check_shape(name, table, table.ndim == 3, expected)
+        # A table of one for all heads has no axis of heads, so that its gradient is
+        # summed.
         keywords[keyword] = table[0] if table.shape[0] == 1 else table
     return keywords | {"beyond": "zero"}
 
@@ -145,6 +147,7 @@ def wav2vec2_bert(
     fits = table.shape[-2] == left + right + 1
     expected += f", {left} + {right} + 1 rows"
     check_shape("distance_embedding", table, fits, expected)
+    # A pair that is farther away than the table reaches takes its end row, by default.
     return {"rel_key": table, "min_relative_position": -left}
 
 
@@ -197,6 +200,7 @@ def parakeet(
     weight = as_projection("relative_k_proj", relative_k_proj, math.prod(u.shape))
     reach = as_length("length", length) - 1
     check_rows("length", 2 * reach + 1, weight)
+    # The model encodes query minus key, so that its rows descend where ours ascend.
     distances = np.arange(reach, -reach - 1, -1)
     rows = sinusoidal(distances, weight.shape[1], dtype=np.float64)
     return transformer_xl({"bias_u": u, "bias_v": v, "relative_k_proj": weight}, rows)
@@ -281,6 +285,7 @@ def wavlm(
     weight = as_shaped(
         "gru_rel_pos_linear_weight", gru_rel_pos_linear_weight, 2 * _SUMMED, "D"
     )
+    # The layer has eight outputs, four for each number of the gate.
     bias = as_shaped("gru_rel_pos_linear_bias", gru_rel_pos_linear_bias, 2 * _SUMMED)
     embed = as_shaped("rel_attn_embed", rel_attn_embed, "num_buckets", const.shape[1])
     check_buckets("rel_attn_embed", embed, len(embed))
@@ -298,6 +303,8 @@ def wavlm(
     gates = _gates(*gate)
     a, b = gates[..., :1], gates[..., 1:]
     position_query = a * (b * doubles(const[0]) - 1) + 2
+    # One column for each bucket, with the heads first. The transpose of an array is
+    # copied, to be contiguous.
     table = embed.T[..., None]
     keywords = {
         "rel_key": np.ascontiguousarray(table) if type(table) is np.ndarray else table,
@@ -310,6 +317,7 @@ def wavlm(
 def _gates(const: Array, weight: Array, bias: Array, hidden: Array) -> Any:
     """Return the sigmoids a and b of each head and query, (..., H, L, 2)."""
     heads = split_heads(doubles(hidden), const.shape[1])
+    # The sum of four outputs is the output of the sum of their rows and biases.
     offset = doubles(bias).reshape(2, _SUMMED).sum(axis=1)
     return logistic(heads @ _summed(weight).T + offset)
 
@@ -323,17 +331,20 @@ def _wavlm_backward(
 ) -> Arrays:
     const, weight, bias, hidden = gate
     grad, gates = grads["position_query"], _gates(*gate)
+    # c for each head, (H, 1, 1), which broadcasts over queries.
     factor = const[0].astype(np.float64)
     a, b = np.split(gates, 2, axis=-1)
     # forward: g = a (b c - 1) + 2, and (a, b) the sigmoids of summed x + bias
     opened = np.concatenate([grad * (b * factor - 1), grad * a * factor], axis=-1)
     opened *= gates * (1 - gates)
+    # The heads, the third axis from the end, are the one axis that is not summed.
     at_const = (grad * a * b).sum(axis=(*range(grad.ndim - 3), -2, -1))
     rows = opened.reshape(-1, 2)
     heads = split_heads(hidden.astype(np.float64), const.shape[1])
     at_layer = rows.T @ heads.reshape(-1, heads.shape[-1])
     return {
         "gru_rel_pos_const": like(at_const.reshape(const.shape), const),
+        # Each of the four summed rows has the gradient of the sum.
         "gru_rel_pos_linear_weight": like(np.repeat(at_layer, _SUMMED, axis=0), weight),
         "gru_rel_pos_linear_bias": like(np.repeat(rows.sum(axis=0), _SUMMED), bias),
         "rel_attn_embed": like(grads["rel_key"][..., 0].T, embed),
@@ -418,6 +429,7 @@ def zipformer_positions(
     if not n.ndim and as_array("positions", plain).dtype.kind in "iu":
         reach = as_length("positions", plain)
         check_memory("positions", (2 * reach - 1, columns), np.dtype(np.float64))
+        # An integer array of one number is a length; a float is one position.
         n = np.arange(1.0 - reach, reach)
     check_memory("positions", (*n.shape, columns), np.dtype(np.float64))
     x = root * np.sign(n) * (np.log(np.abs(n) + root) - math.log(root))
@@ -425,6 +437,7 @@ def zipformer_positions(
     waves = angle[..., None] * np.arange(1, columns // 2 + 1)
     table = np.stack([np.cos(waves), np.sin(waves)], axis=-1)
     table = table.reshape(*n.shape, columns)
+    # The constant takes the place of the last sine.
     table[..., -1] = 1
     return table.astype(kind)
 
@@ -490,6 +503,8 @@ def zipformer(
             "keys, those of the queries and what was cached before"
         )
     check_rows("key_length", keys + queries - 1, weight)
+    # Distances of the first query to the last key and of the last query to the first
+    # one.
     distances, columns = np.arange(1 - keys, queries), weight.shape[1]
     own: Keywords = {"length_factor": length_factor, "dtype": np.float64}
     rows = zipformer_positions(distances, columns, **own)
@@ -654,12 +669,14 @@ def gemma4_audio(
     """
     past = as_length("context_left", context_left, 2) - 1
     future = as_length("context_right", context_right, 0)
+    # Half of C, where `past` is left - 1: the distance of row 0.
     last = (as_length("chunk_size", chunk_size) + past + future) // 2
     given = per_dim_scale, "relative_k_proj", relative_k_proj, query
     return _checked(*given, last, 0, _KEY_SCALE).recipe(
         min_relative_position=-past,
         beyond="zero",
         softcap=as_positive("logit_cap", logit_cap),
+        # One key less on each side than for Gemma 3n.
         window=(past - 1, max(future - 1, 0)),
     )
 
@@ -676,12 +693,16 @@ class _Layer(NamedTuple):
 
     def recipe(self, **own: Any) -> Recipe:
         heads, _, dim = self.query.shape[-3:]
+        # The query has the factor; softplus(0) is log 2, by which the scale is divided
+        # below.
         factor = softplus(doubles(self.scale))
         rows = projected(self.weight, self.rows, heads)
         keywords = {
             "query": like(self.query * factor, self.query),
             "rel_key": like(rows / self.divisor, self.weight),
             **own,
+            # The factor of keys is in the scale, and the table is divided by it, so
+            # that it is not on positions.
             "scale": dim**-0.5 / math.log(2) * self.divisor,
         }
         return Recipe(keywords, self.backward)
@@ -691,6 +712,7 @@ class _Layer(NamedTuple):
         sums = (grads["query"] * q).sum(axis=tuple(range(q.ndim - 1)))
         table = 1 / self.divisor * grads["rel_key"]
         return {
+            # The derivative of softplus is the logistic function.
             "per_dim_scale": like(sums / (1 + np.exp(-scale)), self.scale),
             self.name: projected_backward(table, self.rows, self.weight),
             "query": like(grads["query"] * np.logaddexp(0, scale), q),
@@ -712,6 +734,7 @@ def _checked(
     projection = as_projection(name, weight, q.shape[-3] * q.shape[-1])
     check_rows("context_left", first - last + 1, projection)
     count = projection.shape[1] // 2
+    # Two columns have one wave, for which the exponent would divide by 0.
     waves = np.exp(-math.log(10000.0) / max(count - 1, 1) * np.arange(count))
     distances = np.arange(first, last - 1, -1)
     options: Keywords = {"inv_freq": waves, "layout": "concat", "dtype": np.float64}

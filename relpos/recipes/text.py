@@ -106,6 +106,8 @@ def t5(
     rows = t5_rows((*table.shape,), num_buckets, bidirectional)
     reach = as_length("max_distance", max_distance)
     check_memory("max_distance", (2 * reach + 1,), np.dtype(np.int64))
+    # The bucket of max_distance is that of everything beyond, and `attention` clips to
+    # the end rows, so that these relative positions are enough for any length.
     offsets = np.arange(-reach, reach + 1)
     sizes = {"num_buckets": rows, "max_distance": reach}
     buckets = t5_bucket(offsets, bidirectional=bidirectional, **sizes)
@@ -243,8 +245,11 @@ def longt5_local(
     queries = as_length("length", length)
     check_memory("length", (queries, 2), np.dtype(np.int64))
     block = radius + 1
+    # Blocks count from the first query. Keys are padded by a block before, so that the
+    # range of padded keys begins with the block before the query's own.
     begin = np.arange(queries) // block * block  # of padded keys: a block before
     ranges = np.stack([begin, begin + 3 * block], axis=-1)
+    # The padding before the keys moves every query by one block against them.
     return keywords | {"key_ranges": ranges, "query_offset": block}
 
 
@@ -327,17 +332,24 @@ def layoutlmv3(
     scale = as_length("head_dim", head_dim) ** -0.5
     places = _places(position_ids, bbox)
     reaches = {"max_rel_pos": max_rel_pos, "max_rel_2d_pos": max_rel_2d_pos}
+    # Rows of the joined table: those of the first bias, then of x and of y.
     labels, first = [], 0
     for name, table in tables.items():
+        # Key minus query for each pair, as T5's buckets have it.
         relative = places[name][..., None, :] - places[name][..., :, None]
         count = table.shape[1]
         check_buckets(name, table, count)
         reach = "max_rel_pos" if name == "rel_pos_bias" else "max_rel_2d_pos"
+        # Half of the buckets are for one direction, and half of those for a distance
+        # each. The logarithmic range begins beyond these, so that max_distance is
+        # larger.
         farthest = as_length(reach, reaches[reach], count // 4 + 1)
         bucket = t5_bucket(relative, num_buckets=count, max_distance=farthest)
+        # Labels are arrays of L x L, for which int32 takes half of the memory.
         labels.append((bucket + first).astype(np.int32))
         first += count
     parts = [*map(doubles, tables.values())]
+    # Attention does not scale a bias, and this model does, so that the table is scaled.
     joined = namespace(*parts).concatenate(parts, axis=1)
     biases = like(scale * joined, tables["rel_pos_bias"])
     keywords = {"rel_bias": biases, "labels": tuple(labels)}
@@ -350,6 +362,7 @@ def _places(position_ids: object, bbox: object) -> Arrays:
     order, box = (as_integers(name, as_plain(name, x)) for name, x in given.items())
     check_shape("position_ids", order, ("...", "L"))
     check_shape("bbox", box, (*order.shape, 4))
+    # A difference of two such numbers fits in int64.
     for name, array in (("position_ids", order), ("bbox", box)):
         if array.size and max(-int(array.min()), int(array.max())) > POSITION_LIMIT:
             raise ValueError(f"{name}: expected numbers of at most 2**60 in size")
@@ -410,6 +423,7 @@ def bert(distance_embedding: ArrayLike, *, key_query: bool = False) -> Keywords:
     """
     table = as_table("distance_embedding", distance_embedding, "(2P-1, D)")
     rows = table.shape[-2]
+    # Row 0 is of i - j = -(P - 1), which is relative position P - 1, the largest one.
     keywords = {"rel_key": table, "buckets": np.arange(rows)[::-1]}
     if as_flag("key_query", key_query):
         keywords["rel_query"] = table
@@ -474,6 +488,7 @@ def deberta(
     if not keywords:
         return {}
     first = next(iter(keywords))
+    # The first table gives the span; a second one has its shape.
     rows, dim = keywords[first].shape[-2:]
     expected += ", an even number of rows and D at least 1"
     fits = rows and rows % 2 == 0 and dim
@@ -486,7 +501,9 @@ def deberta(
     bucket = distance = np.arange(reach, -reach - 1, -1)  # query minus key
     if max_position is not None:
         bucket = deberta_bucket(distance, bucket_size=span, max_position=longest)
+    # Relative positions ascend in the buckets, so that query minus key descends.
     keywords["buckets"] = np.clip(bucket + span, 0, rows - 1)
+    # Only terms whose table is given count as types, next to the content term.
     keywords["scale"] = ((1 + len(tables.keys() & keywords)) * dim) ** -0.5
     return keywords
 
@@ -556,6 +573,7 @@ def xlnet(
     expected = f"(..., R, D) with R = {keys + queries} (bi) or {keys + 1} (uni)"
     fits = table.shape[-2] in (keys + queries, keys + 1)
     check_fits("rel_key", table, fits, expected)
+    # Row p is of distance Lk - p, which is the relative position p - Lk.
     return {
         "rel_key": table,
         "pos_bias_u": as_table("pos_bias_u", pos_bias_u, "(H, D)"),
@@ -657,6 +675,8 @@ def xlnet_segments(
     other = as_array("different", as_plain("different", different))
     if other.dtype != np.bool_:
         raise TypeError(f"different: got dtype {other.dtype}; expected bool")
+    # Only the last axis of `different` decides on Lk; all others are those of the
+    # query.
     expected = (*q.shape[:-1], other.shape[-1] if other.ndim else 1)
     try:
         other = np.broadcast_to(other, expected)
@@ -665,6 +685,8 @@ def xlnet_segments(
             f"different: got shape {other.shape}; expected one that broadcasts to "
             f"{expected}, the query's axes and Lk"
         ) from None
+    # A query has one number for each kind of pair, and a pair chooses between two
+    # numbers.
     per_query = _of_segments(q, g, s)
     xp = namespace(per_query)
     mask = xp.where(other, per_query[1, ..., None], per_query[0, ..., None])
@@ -695,11 +717,14 @@ def _segments_backward(
     q, g, s = (x.astype(kind, copy=False) for x in given)
     grad = grads["attn_mask"].astype(kind) * kind.type(q.shape[-1] ** -0.5)
     # forward: mask = (q + s) . g[different] / sqrt(D)
+    # Gradients of pairs in the same segment, then those of pairs in different ones.
     chosen = np.where(other, 0, grad), np.where(other, grad, 0)
     sums = np.stack([part.sum(axis=-1) for part in chosen])
     grad_query = np.einsum("n...hi,nhd->...hid", sums, g)
     moved = (sums[..., None] * (q + s[:, None, :])).sum(axis=-2)  # (2, ..., H, D)
     batch = tuple(range(q.ndim - 3))
+    # The bias s is added to the query, so that its gradient is that of the query,
+    # summed.
     grad_segment = moved.sum(axis=tuple(axis + 1 for axis in batch))
     return {
         "query": like(grad_query, query),
