@@ -76,6 +76,7 @@ def use_blas_threads(count: int = 1) -> None:
 
     BLAS libraries read these variables once, when NumPy loads them.
     """
+    # The program starts again at most once: its copy has the variables.
     if all(os.environ.get(name) == str(count) for name in BLAS_THREAD_VARIABLES):
         return
     environment = os.environ | dict.fromkeys(BLAS_THREAD_VARIABLES, str(count))
@@ -95,6 +96,7 @@ def fma_yardstick(
         flops: float = loop(kind, rounds)
         return flops / (clock() - start)
 
+    # A first count of rounds, which only measures how many fill the time.
     rounds = 10_000
     flops_per_round = loop(kind, rounds) / rounds
     rate(rounds)  # the first wide instructions run at a lower clock
@@ -102,6 +104,7 @@ def fma_yardstick(
     if threads == 1:
         return lambda: rate(rounds)
     pool = ThreadPoolExecutor(threads)  # fma_loop releases the GIL
+    # Each thread has its own rounds and its own clock, and the rates add up.
     return lambda: sum(pool.map(rate, [rounds] * threads))
 
 
@@ -126,10 +129,12 @@ class Timing:
 
     def shares(self, amount: float) -> list[float]:
         """Return `amount` (flops or bytes) over time and the yardstick's rate."""
+        # Flops over seconds and over the rate are a share of what the core could do.
         return [amount / (seconds * rate) for [(seconds, rate)] in self.repeats]
 
     def ratios(self) -> list[float]:
         """Return the times of the first work over those of the second."""
+        # A time multiplied by the rate is in multiply-adds, whatever the clock was.
         products = [[seconds * rate for seconds, rate in row] for row in self.repeats]
         return [first / second for first, second in products]
 
@@ -166,6 +171,7 @@ def rounds(
     `rest`, a call that is not timed wakes the threads of a work first, and the
     yardstick waits so many seconds until they sleep again.
     """
+    # A reading after one work is that before the next.
     order, last = [*works], yardstick()
     while True:
         samples = {}
@@ -196,6 +202,7 @@ def interleave(
     named, calls = {str(n): work for n, work in enumerate(works)}, {}
     for name, work in named.items():
         work()
+        # The shortest time keeps the quotient finite where a clock shows 0.
         several = math.ceil(WORK_SECONDS / max(seconds_of(work, 1, clock), 1e-7))
         calls[name] = 1 if pause else several
     repeats: list[list[tuple[float, float]]] = []
@@ -203,8 +210,10 @@ def interleave(
     for samples in rounds(named, calls, yardstick, clock, pause):
         tried += 1
         rates = [rate for x in samples.values() for rate in (x.before, x.after)]
+        # Every reading of a round, so that both works saw one clock.
         if max(rates) - min(rates) <= YARDSTICK_SPREAD * max(rates):
             repeats.append([(samples[n].seconds, samples[n].rate) for n in named])
+        # A busy machine ends the loop too, with fewer repeats.
         if len(repeats) == count or tried == 4 * count:
             break
     return Timing(repeats, tried)
@@ -219,6 +228,7 @@ def check_error(
     """Return the normwise error of `result`; one above the limit ends the program."""
     limit = limits[result.dtype.name]
     error = float(np.linalg.norm(result - expected) / np.linalg.norm(expected))
+    # NaN fails, which `error > limit` would let pass.
     if not error <= limit:
         sys.exit(f"{what}: wrong result, error {error:.2e} > {limit:.0e}")
     return error
@@ -255,6 +265,7 @@ class Row:
 
     @property
     def verdict(self) -> str:
+        # A figure of too few repeats has no verdict, whatever its target is.
         if self.figure is None or len(self.figures) < FEWEST_KEPT:
             return "noisy"
         if self.target is None:
@@ -295,6 +306,7 @@ def facts(isas: Sequence[str], dtypes: Sequence[str], cores: int) -> dict[str, A
     for isa in isas:
         for dtype in dtypes:
             for threads in range(1, cores + 1):
+                # The thread's clock does not count other threads.
                 clock = thread_time if threads == 1 else perf_counter
                 yardstick = fma_yardstick(isa, dtype, threads, clock)
                 best = max(yardstick() for _ in range(3))
@@ -418,6 +430,7 @@ def scheme_row(
     isa: str,
 ) -> Row:
     with use_isa(isa):
+        # The result is checked before it is timed.
         error = check(row, label)
         inputs = row.inputs(np.float32, **(LARGE | {"length": length}))
         first, second = (bound(row, form, inputs) for form in forms)
@@ -432,6 +445,7 @@ def make_plan(isas: list[str], full: bool) -> Plan:
     length, repeats = (1024, 7) if full else (256, 3)
     plan: Plan = []
     for row in ROWS:
+        # A scheme that nobody writes in NumPy has no row of it.
         kinds = {row.name: (("numpy", "relpos"), "x faster")} if row.numpy else {}
         if row.gradients:
             kinds[f"backward {row.name}"] = (("gradients", "relpos"), "x forward")

@@ -51,13 +51,16 @@ def in_child(
     folder: Path | None = None,
 ) -> Iterator[Any]:
     """Run a module in a child process; yield the JSON of each line that it prints."""
+    # The same interpreter, so that the child finds the same packages.
     command = [sys.executable, "-m", module, *arguments]
     with subprocess.Popen(
         command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True
     ) as child:
         assert child.stdout is not None
+        # Each line is read as the child prints it, and not at its end.
         yield from map(json.loads, child.stdout)
     if child.returncode:
+        # The stream has ended, and leaving the block has waited for the child.
         raise subprocess.CalledProcessError(child.returncode, command)
 
 
@@ -68,6 +71,7 @@ def resident(field: str) -> int | None:
     except OSError:
         return None
     found = [line.split() for line in lines if line.startswith(field + ":")]
+    # The file has kibibytes.
     return int(found[0][1]) * 1024 if found else None
 
 
@@ -78,6 +82,7 @@ def forget_peak() -> bool:
     used again without being seen.
     """
     try:
+        # Only glibc has malloc_trim, and only Linux this file.
         ctypes.CDLL(None).malloc_trim(0)
         Path("/proc/self/clear_refs").write_text("5")
     except (AttributeError, OSError):
@@ -87,6 +92,7 @@ def forget_peak() -> bool:
 
 def with_memory(work: Callable[[], Result]) -> tuple[Result, int | None]:
     """Return the result of a call, and the bytes at its peak beyond those before it."""
+    # The reading comes after the reset, which itself gives memory back.
     known, before = forget_peak(), resident("VmRSS")
     result = work()
     peak = resident("VmHWM")
@@ -99,6 +105,7 @@ def bound(row: Row, form: str, inputs: dict[str, Any]) -> Callable[[], Any]:
     if form != "gradients":
         return partial(getattr(row, form), **inputs)
     assert row.gradients is not None
+    # The gradient of a sum of outputs.
     grad_out = np.ones_like(row.relpos(**inputs))
     return partial(row.gradients.relpos, grad_out, **inputs)
 
@@ -111,6 +118,7 @@ def size_of(result: Any) -> int:
 def run_here(name: str, form: str) -> dict[str, Any]:
     row = next(x for x in [*rows.ROWS, rows.PAIRS_ROW] if x.name == name)
     bound(row, form, row.inputs(np.float32, 1, 8, 8))()  # loads what is loaded once
+    # A vector for each pair needs more memory than the large size has.
     size = PAIRS if row is rows.PAIRS_ROW else LARGE
     run = bound(row, form, row.inputs(np.float32, **size))
 
@@ -121,10 +129,12 @@ def run_here(name: str, form: str) -> dict[str, Any]:
             out = run()
             seconds.append(perf_counter() - start)
             nbytes = size_of(out)
+            # The output of one run must not be in use during the next.
             del out
         return min(seconds), nbytes
 
     (seconds, nbytes), more = with_memory(timed)
+    # An unknown amount stays None; the output itself does not count as extra.
     return {"seconds": seconds, "memory": more and max(more - nbytes, 0)}
 
 

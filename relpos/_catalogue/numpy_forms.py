@@ -21,6 +21,7 @@ def softmax(s: Array, is_causal: bool) -> Array:
     """Compute the softmax in place, after a causal mask if asked for."""
     if is_causal:
         s[..., np.tri(*s.shape[-2:]) == 0] = -np.inf
+    # Without the row's maximum the exponential would overflow.
     s -= s.max(axis=-1, keepdims=True)
     np.exp(s, out=s)
     s /= s.sum(axis=-1, keepdims=True)
@@ -28,6 +29,7 @@ def softmax(s: Array, is_causal: bool) -> Array:
 
 
 def root(query: Array) -> Array:
+    # In the dtype of the query: a float64 factor would widen float32 scores.
     return np.asarray(query.shape[-1] ** -0.5, dtype=query.dtype)
 
 
@@ -51,8 +53,10 @@ def attention(
 
 def sinks(query: Array, key: Array, value: Array, sinks: Array) -> Array:
     s = scores(query, key)
+    # A sink is one more logit of each row, without a value.
     column = np.broadcast_to(sinks[:, None, None], (*s.shape[:-1], 1))
     p = softmax(np.concatenate([s, column], axis=-1), is_causal=False)
+    # The last column goes: it has a share of the softmax and adds nothing.
     return np.asarray(p[..., :-1] @ value)
 
 
@@ -66,6 +70,7 @@ def softcap(query: Array, key: Array, value: Array, cap: float = 50.0) -> Array:
 
 def forgetting(query: Array, key: Array, value: Array, log_decay: Array) -> Array:
     """Take differences of sums over all steps before, in the dtype of the query."""
+    # Differences of cumulative sums round with the length, as programs compute them.
     sums = np.cumsum(log_decay, axis=-1)
     bias = sums[..., :, None] - sums[..., None, :]
     return attention(query, key, value, bias, is_causal=True)
@@ -76,6 +81,7 @@ def rotated(x: Array) -> Array:
     length, dim = x.shape[-2:]
     frequency = 10000.0 ** (-np.arange(0, dim, 2, dtype=x.dtype) / dim)
     phase = np.arange(length, dtype=x.dtype)[:, None] * frequency.astype(x.dtype)
+    # Both columns of a pair have the same phase: columns c and c + dim / 2.
     phase = np.concatenate([phase, phase], axis=-1)
     a, b = np.split(x, 2, axis=-1)
     return np.asarray(x * np.cos(phase) + np.concatenate([-b, a], -1) * np.sin(phase))
@@ -100,6 +106,7 @@ def shaw_attention(
     """Gather scores by row of the table for each pair; sum weights by row."""
     rows, length = rel_key.shape[0], query.shape[-2]
     row = distances(length, rows // 2)
+    # q times every row of the table once, and then a choice for each pair.
     s = np.take_along_axis(query @ rel_key.T, row[None], axis=-1)
     s += query @ transposed(key)
     s *= root(query)
@@ -108,6 +115,8 @@ def shaw_attention(
     if rel_value is not None:
         sums = np.empty((*p.shape[:-1], rows), dtype=p.dtype)
         for t in range(rows):
+            # Weights of all keys at one distance share a row, so that they are summed
+            # first.
             sums[..., t] = np.where(row == t, p, 0).sum(axis=-1)
         out += sums @ rel_value
     return out
@@ -120,6 +129,7 @@ def relative_global_attention(
     query: Array, key: Array, value: Array, rel_key: Array
 ) -> Array:
     heads, length, _ = query.shape
+    # The skew: a column of zeros, rows one shorter, and the first row cut.
     s = np.pad(query @ rel_key.T, ((0, 0), (0, 0), (1, 0)))
     s = s.reshape(heads, length + 1, length)[:, 1:]
     s = (s + query @ transposed(key)) * root(query)
@@ -137,6 +147,7 @@ def transformer_xl_attention(
     """Shift, for a table of both directions (2L - 1 rows)."""
     heads, length, _ = query.shape
     s = np.pad((query + pos_bias_v) @ rel_key.T, ((0, 0), (0, 0), (1, 0)))
+    # The same for 2L - 1 distances, whose rows are 2L with the column of zeros.
     s = s.reshape(heads, 2 * length, length)[:, 1:].reshape(heads, length, -1)
     s = s[:, :, :length] + (query + pos_bias_u) @ transposed(key)
     s *= root(query)
@@ -158,6 +169,7 @@ def bert(
     """Multiply one table by the query and one by the key (relative_key_query)."""
     row = distances(query.shape[-2], rel_key.shape[0] // 2)
     s = np.take_along_axis(query @ rel_key.T, row[None], axis=-1)
+    # The key's product is chosen by the transposed rows, as its axis is the first.
     s += transposed(np.take_along_axis(key @ rel_query.T, row.T[None], axis=-1))
     s += query @ transposed(key)
     s *= root(query)
@@ -196,10 +208,12 @@ def fire_attention(
 ) -> Array:
     """Evaluate the network unit by unit, on a scalar for each pair."""
     reach = np.maximum(np.arange(query.shape[-2], dtype=query.dtype), threshold)
+    # log1p of the distance over that of the query's position, as in FIRE.
     x = np.log1p(c * steps_apart(query)) / (
         np.log1p(c * reach)[:, None] + c.dtype.type(1e-6)
     )
     s = scores(query, key)
+    # One unit at a time, so that no array has an axis of units.
     for k in range(w1.size):
         s += w2[:, k, None, None] * np.maximum(w1[k] * x + b1[k], 0)
     s += b2[:, None, None]
@@ -211,6 +225,8 @@ def t5(query: Array, key: Array, value: Array, weight: Array) -> Array:
     length, side = query.shape[-2], weight.shape[0] // 2
     r = distances(length, length - 1) - (length - 1)
     n, exact = np.abs(r), side // 2
+    # Distances beyond half of a side share logarithmic buckets. The maximum keeps the
+    # logarithm from 0.
     steps = np.log(np.maximum(n, exact) / exact) / np.log(128 / exact) * (side - exact)
     far = np.minimum(exact + steps.astype(int), side - 1)
     bucket = np.where(n < exact, n, far) + side * (r > 0)
@@ -222,11 +238,13 @@ def deberta(
 ) -> Array:
     """Gather a row of both tables for each pair, without buckets."""
     length, rows = query.shape[-2], pos_key.shape[0]
+    # Query minus key, where `distances` has key minus query.
     distance = (length - 1) - distances(length, length - 1)
     row = np.clip(distance + rows // 2, 0, rows - 1)
     s = np.take_along_axis(query @ pos_key.T, row[None], axis=-1)
     s += transposed(np.take_along_axis(key @ pos_query.T, row.T[None], axis=-1))
     s += query @ transposed(key)
+    # Three terms count in DeBERTa's scale: content, and one for each table.
     s *= np.asarray((3 * query.shape[-1]) ** -0.5, dtype=query.dtype)
     return softmax(s, is_causal=False) @ value
 
@@ -234,6 +252,7 @@ def deberta(
 def pairs(query: Array, key: Array, value: Array, rel_key: Array) -> Array:
     """Attend with Shaw's keys and a vector for each pair: the L x L x d form."""
     row = distances(query.shape[-2], rel_key.shape[0] // 2)
+    # An array of L x L x d, which the other forms avoid.
     keys = key[:, None] + rel_key[row]
     s = np.einsum("hid,hijd->hij", query, keys, optimize=True) * root(query)
     return softmax(s, is_causal=False) @ value
@@ -286,11 +305,14 @@ def graph_attention(
     rel_value: Array,
 ) -> Array:
     """Gather a key and a value for each edge, then sum over the edges of each query."""
+    # The query of each edge, from the bounds of the runs.
     of_edge = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
     first = indptr[:-1]
     keys = key[:, indices] + rel_key[labels]
     s = np.einsum("hed,hed->he", query[:, of_edge], keys)
     s *= root(query)
+    # reduceat takes the maximum of each run. Each query has an edge, as a run of none
+    # would give a wrong one.
     s -= np.maximum.reduceat(s, first, axis=1)[:, of_edge]
     np.exp(s, out=s)
     s /= np.add.reduceat(s, first, axis=1)[:, of_edge]

@@ -88,6 +88,7 @@ def tokens_of(
     dtype: Any, heads: int, length: int, dim: int, **shapes: tuple[int, ...]
 ) -> Inputs:
     """Make tokens (H, L, D), and arrays of the given shapes."""
+    # The seed is the length, so that each size has the same numbers in every run.
     rng = np.random.default_rng(length)
     shapes = dict.fromkeys(TOKENS, (heads, length, dim)) | shapes
     return {name: draw(rng, dtype, *shape) for name, shape in shapes.items()}
@@ -96,12 +97,14 @@ def tokens_of(
 def arguments_of(scheme: str, is_causal: bool = False) -> Callable[..., Inputs]:
     """Return a maker of tokens and the operands of a scheme that is one call."""
     known = scheme_called(scheme)
+    # Operands that are drawn after the tables, from a generator of their own.
     own = {*NO_TABLES}
     if known.own_width:
         own.add("rel_key")
 
     def inputs(dtype: Any, heads: int, length: int, dim: int) -> Inputs:
         shapes = known.shapes(heads, length, length, dim, CLIP, is_causal)
+        # The biases of Transformer-XL are one vector for all heads here.
         shared = {n: (dim,) for n in shapes if n.startswith("pos_bias")}
         tables = {n: shape for n, shape in shapes.items() if n not in own} | shared
         made = tokens_of(dtype, heads, length, dim, **tables)
@@ -145,6 +148,8 @@ def of_attention(
     """
 
     def expected(grad_out: Array, **inputs: Any) -> Named:
+        # Settings such as causality are constants of the scheme and arguments of
+        # attention.
         given = {**inputs, **settings(inputs)}
         return present(reference.attention_backward(grad_out, **given))
 
@@ -168,6 +173,7 @@ def relative_error(got: Array, expected: Array) -> float:
 
 def largest_error(got: Named, expected: Named) -> float:
     """Return the largest relative error of results; infinity where one is missing."""
+    # A missing gradient is an error that no limit allows.
     if got.keys() != expected.keys():
         return np.inf
     return float(
@@ -180,6 +186,7 @@ def errors(row: Row) -> dict[Any, float]:
     errors = {}
     for dtype in row.limits:
         inputs = row.inputs(dtype, **SMALL)
+        # The definitions compute in float64, and have no dtype to choose.
         exact = {name: x for name, x in inputs.items() if name != "dtype"}
         errors[dtype] = relative_error(row.relpos(**inputs), row.reference(**exact))
     return errors
@@ -285,6 +292,7 @@ def rotary_backward(
     module: Any, grad_out: Array, query: Array, key: Array, value: Array
 ) -> Named:
     rotated = {"query": module.apply_rotary(query), "key": module.apply_rotary(key)}
+    # Attention of rotated tokens, and then the rotation back.
     gradients = attention_backward(module, grad_out, **rotated, value=value)
     back = {
         name: module.apply_rotary(gradients[name], inverse=True) for name in rotated
@@ -390,6 +398,8 @@ def bias_row(scheme: str, title: str, **shapes: Any) -> Row:
     name = f"{scheme}_bias"
 
     def call(module: Any, query: Array, key: Array, value: Array, **own: Array) -> Any:
+        # Parameters come in the order of the function, which their names have in the
+        # row.
         bias = getattr(module, name)(*own.values(), key.shape[-2])
         return module.attention(query, key, value, rel_bias=bias)
 
@@ -397,6 +407,8 @@ def bias_row(scheme: str, title: str, **shapes: Any) -> Row:
         tokens = {name: own.pop(name) for name in TOKENS}
         bias = getattr(module, name)(*own.values(), tokens["key"].shape[-2])
         gradients = dict(attention_backward(module, grad_out, **tokens, rel_bias=bias))
+        # The backward of ALiBi needs no parameter, and that of T5 the number of
+        # buckets.
         given = {"alibi": (), "t5": (len(own.get("weight", ())),)}
         fold = getattr(module, f"{name}_backward")
         folded = fold(gradients.pop("rel_bias"), *given.get(scheme, own.values()))
@@ -410,6 +422,7 @@ DEBERTA = {"pos_key": "rel_key", "pos_query": "rel_query"}
 
 
 def deberta(module: Any, pos_key: Array, pos_query: Array, **tokens: Array) -> Any:
+    # The names that attention has for both tables.
     tables = {"rel_key": pos_key, "rel_query": pos_query}  # arrays, or tensors of torch
     # The recipe takes arrays, of which the placing of rows needs the shapes alone.
     zeros = [np.zeros(table.shape) for table in tables.values()]
@@ -431,10 +444,13 @@ def fire_inputs(dtype: Any, heads: int, length: int, dim: int) -> Inputs:
     w1 = rng.standard_normal(FIRE_WIDTH)
     made = {
         "w1": w1,
+        # Each unit has its corner at a random x between 0 and 1.
         "b1": -w1 * rng.random(FIRE_WIDTH),
         "w2": rng.standard_normal((heads, FIRE_WIDTH)),
         "b2": rng.standard_normal(heads),
         "c": np.array(0.1),
+        # Half of a step beyond a quarter, so that no position is equal to the
+        # threshold, where the derivative jumps.
         "threshold": np.array(length / 4 + 0.5),
     }
     return tokens_of(dtype, heads, length, dim) | cast(made, dtype)
@@ -448,11 +464,13 @@ def fire_backward(module: Any, grad_out: Array, **given: Any) -> Named:
     if module is relpos:
         gradients = from_context(relpos.fire_attention, grad_out, **given)
     else:
+        # The definition has one function for the bias and one for attention.
         tokens = {name: given.pop(name) for name in TOKENS}
         hiding = {"is_causal": given.pop("is_causal", False)}
         offset = {"query_offset": given.pop("query_offset", 0)}
         lq, lk = tokens["query"].shape[-2], tokens["key"].shape[-2]
         bias = reference.fire_bias(**given, query_length=lq, key_length=lk, **offset)
+        # The gradient of the mask is that of the bias.
         hiding |= {"attn_mask": bias, **offset}
         expected = reference.attention_backward(grad_out, **tokens, **hiding)
         assert expected.attn_mask is not None
@@ -483,6 +501,7 @@ def graph_of(dtype: Any, heads: int, length: int, dim: int) -> Inputs:
     tables = dict.fromkeys(("rel_key", "rel_value"), (LABELS, dim))
     rng = np.random.default_rng(length)
     keys = [
+        # Each query sees itself, so that none has an empty run.
         np.append(rng.choice(length, min(DEGREE, length - 1), replace=False), i)
         for i in range(length)
     ]
@@ -501,6 +520,7 @@ def dense_graph(
 ) -> Named:
     """Return the gradients of the dense form: absent edges masked, a label a pair."""
     shape = inputs["query"].shape[-2], inputs["key"].shape[-2]
+    # -1 says that a pair has no row, for pairs without an edge.
     mask, dense = np.zeros(shape, dtype=bool), np.full(shape, -1)
     of_edge = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
     mask[of_edge, indices] = True
@@ -513,6 +533,7 @@ def cells_of(dtype: Any, heads: int, length: int, dim: int) -> Inputs:
     """Make tokens of a grid, and a kernel of 3 x 3 for each channel."""
     rng = np.random.default_rng(length)
     channels = heads * dim
+    # Heads of tokens side by side are the channels of a convolution.
     return {
         "x": draw(rng, dtype, length, channels),
         "weight": draw(rng, dtype, channels, KERNEL, KERNEL),
@@ -567,6 +588,7 @@ LAST = [
         gradients=Gradients(*both(fire_backward)),
     ),
 ]
+# A scheme with a title of its own is one call, unless rows of `FIRST` replace it.
 ROWS = [
     row
     for scheme in SCHEMES

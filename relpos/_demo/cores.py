@@ -43,6 +43,7 @@ class Core(NamedTuple):
 
     def call(self, case: Case) -> tuple[Callable[..., Any], dict[str, Any]]:
         """Return the function and its keywords: those of every case, then its own."""
+        # The names of every case are few; all others are in the row of the case.
         shared = {name: case[key] for name, key in SHARED.items() if key in case}
         return self.function, shared | dict(self.keywords(case))
 
@@ -51,9 +52,11 @@ class Core(NamedTuple):
         gradients = dict(present(result.context.backward(case["d_context"])))
         keywords = self.keywords(case)
         if isinstance(keywords, recipes.Recipe):
+            # A recipe goes on to gradients of what the model stores.
             gradients |= keywords.backward(gradients)
         for name in BY_BUCKET:
             if name in case:
+                # The models store the transpose of `rel_bias`.
                 gradients[name] = gradients["rel_bias"].T
         if self.gradients:
             gradients |= self.gradients(gradients, case)
@@ -67,6 +70,7 @@ def of(case: Case, *names: str, **more: Any) -> dict[str, Any]:
 
 def transformer_xl(case: Case) -> dict[str, Any]:
     """Return keywords; queries are the last keys, and no memory means causal."""
+    # With memory the keys are more than the rows of a causal table.
     is_causal = case["rel_key"].shape[-2] == case["key"].shape[-2]
     return of(case, "rel_key", "pos_bias_u", "pos_bias_v", is_causal=is_causal)
 
@@ -77,6 +81,7 @@ def shaw(case: Case) -> dict[str, Any]:
 
 
 def shaw_tied(case: Case) -> dict[str, Any]:
+    # The same array is given twice, so that each use has a gradient of its own.
     return dict.fromkeys(("rel_key", "rel_value"), case["rel_key"])
 
 
@@ -86,6 +91,7 @@ def t5(case: Case) -> dict[str, Any]:
 
 
 def bert_gradients(gradients: Named, case: Case) -> Named:
+    # The model has one table for both, whose gradient is the sum.
     return {"distance_embedding": gradients["rel_key"] + gradients["rel_query"]}
 
 
@@ -94,6 +100,7 @@ def bert_gradients(gradients: Named, case: Case) -> Named:
 
 def rotate(x: Array, return_context: bool, **keywords: Any) -> Any:
     """Return `apply_rotary` as a result that has `out` and `context.backward`."""
+    # The function is called later, with the gradient alone.
     backward = partial(relpos.apply_rotary_backward, x=x, **keywords)
     context = SimpleNamespace(backward=backward)
     return SimpleNamespace(out=relpos.apply_rotary(x, **keywords), context=context)
@@ -104,6 +111,8 @@ def rotate_columns(x: Array, return_context: bool, angles: list[Array]) -> Any:
     options = {"rotary_dim": 2 * angles[0].shape[-1], "interleaved": True}
     even = rotate(x, return_context, angles=angles[0], **options)
     odd = rotate(x, return_context, angles=angles[1], **options)
+    # Rotations are of whole pairs: the even columns are right in one, the odd in the
+    # other.
     is_even = np.arange(x.shape[-1]) % 2 == 0
 
     def backward(grad_out: Array) -> Any:
@@ -130,6 +139,7 @@ def sections(*counts: int, **options: Any) -> Keywords:
     def keywords(case: Case) -> Named:
         inv_freq = relpos.rotary_frequencies(case["x"].shape[-1])
         angles = relpos.mrope_angles(case["positions"], inv_freq, counts, **options)
+        # The new axis is that of the heads, which share the angles.
         return {"angles": angles[:, None]}
 
     return keywords
@@ -138,9 +148,11 @@ def sections(*counts: int, **options: Any) -> Keywords:
 def dinov3(case: Case) -> Named:
     """Return angles of centres of patches in [-1, 1]; 0 for the tokens before them."""
     sides, x = case["grid"], case["x"]
+    # Centres of cells are half a cell from the edges.
     centres = 2 * (np.argwhere(np.ones(sides)) + 0.5) / sides - 1
     inv_freq = relpos.rotary_frequencies(x.shape[-1] // 2, base=100.0)
     angles = relpos.axial_angles(2 * np.pi * centres, inv_freq)
+    # Angles of 0 leave a token as it is.
     before = np.zeros((x.shape[-2] - len(angles), angles.shape[-1]))
     return {"angles": np.concatenate([before, angles])}
 
@@ -149,12 +161,14 @@ def gemma4_vision(case: Case) -> Named:
     """Rotate half of the columns by a patch's row, the other half by its column."""
     inv_freq = relpos.rotary_frequencies(case["x"].shape[-1], base=100.0)
     angles = relpos.axial_angles(case["positions"], inv_freq)
+    # Row and column are an axis before the pairs.
     return {"angles": angles.reshape(*case["x"].shape[:2], 1, 2, len(inv_freq))}
 
 
 def vjepa2(case: Case) -> dict[str, Any]:
     """Return angles of frame, row and column, which use 3 frequencies twice."""
     inv_freq = np.tile(relpos.rotary_frequencies(6), 2)
+    # Columns of a pair have different frequencies: those at even and at odd places.
     pairs = [relpos.axial_angles(case["positions"], inv_freq[n::2]) for n in (0, 1)]
     return {"angles": pairs}
 
@@ -177,6 +191,7 @@ def recipe(
     def keywords(case: Case) -> Any:
         arguments = []
         for name in names:
+            # An argument that is no string is a number, or a function of the case.
             argument = case[name] if isinstance(name, str) else name
             arguments.append(argument(case) if callable(argument) else argument)
         return function(*arguments, **settings)
@@ -194,6 +209,7 @@ def width(case: Case) -> int:
 
 def packed(case: Case) -> dict[str, Any]:
     """Return the range of keys of each document; positions start again with each."""
+    # A document begins at position 0, so that the count of zeros so far numbers it.
     ranges = relpos.segment_ranges(np.cumsum(case["position_ids"] == 0, axis=-1))
     return {"key_ranges": ranges, "is_causal": True, "enable_gqa": True}
 
@@ -205,6 +221,7 @@ def forgetting(case: Case) -> dict[str, Any]:
 
 def vits_gradients(gradients: Named, case: Case) -> Named:
     names = {"emb_rel_k": "rel_key", "emb_rel_v": "rel_value"}
+    # The model stores one more axis, of length 1.
     return {
         own: gradients[name].reshape(case[own].shape) for own, name in names.items()
     }
@@ -219,6 +236,7 @@ def norms(x: Array) -> Any:
 
 def gates(case: Case) -> Any:
     """Return the share of 16 that each bias has, from the output of the network."""
+    # The recorded table is the output of the network, before the logistic function.
     return 1 / (1 + np.exp(-case["relative_position_bias_table"]))
 
 
@@ -226,19 +244,25 @@ def swin_v2(case: Case) -> dict[str, Any]:
     """Return unit queries times the factor of a head, unit keys, and the bias."""
     unit = {name: case[name] / norms(case[name]) for name in ("query", "key")}
     unit["query"] *= np.exp(case["logit_scale"])
+    # The factor of the heads is on the queries, hence the scale of 1.
     return {**recipes.swin(16 * gates(case), (2, 2)), **unit, "scale": 1.0}
 
 
 def swin_v2_gradients(gradients: Named, case: Case) -> Named:
     """Return the gradients of what enters the cosines and the gates."""
     gate = gates(case)
+    # The derivative of 16 times the logistic function.
     slope = 16 * gate * (1 - gate)
     back = {"relative_position_bias_table": slope * gradients["rel_bias"].T}
     for name, factor in (("query", np.exp(case["logit_scale"])), ("key", 1.0)):
+        # The gradient through x / |x|: what is along x goes, and the remainder is over
+        # |x|.
         unit, grad = case[name] / norms(case[name]), factor * gradients[name]
         along = np.sum(unit * grad, axis=-1, keepdims=True)
         back[name] = (grad - along * unit) / norms(case[name])
         if name == "query":
+            # exp(s) as a factor has itself as derivative, so that the sum of products
+            # is the gradient.
             back["logit_scale"] = along.sum((0, 2), keepdims=True)[0]
     return back
 

@@ -39,11 +39,15 @@ def trained_table() -> Array:
     """Return a table that learned which of two positions comes first."""
     rng = np.random.default_rng(2)
     table, readout = rng.standard_normal((ROWS, DIM)) / 50, rng.standard_normal(DIM) / 8
+    # Steps of gradient ascent of log sigmoid(readout . (second - first)).
     for _ in range(100):
+        # Sorted, so that the first of two is the earlier position.
         pairs = np.sort(rng.choice(ROWS, (256, 2)), axis=1)
         first, second = np.moveaxis(relpos.learned(table, pairs), 1, 0)
+        # The probability of the wrong answer is the factor of the gradient.
         doubt = 1 / (1 + np.exp((second - first) @ readout))
         push = doubt[:, None] * readout
+        # The later position moves along the readout, the earlier one against it.
         grad = relpos.learned_backward(np.stack([-push, push], axis=1), pairs, ROWS)
         readout = readout + 0.01 * doubt @ (second - first)
         table = table + 0.01 * grad
@@ -78,6 +82,7 @@ def requirements(report: Report) -> None:
         verdicts = ["yes" if finding.met else "no" for finding in audit]
         cells = [f"{v} {f.value:.2g}" for v, f in zip(verdicts, audit, strict=True)]
         rows.append([name, *cells])
+        # Verdicts are compared in the order of the requirements.
         others = sum(a != b for a, b in zip(verdicts, known.split(), strict=True))
         report.check(f"{name}: other verdicts than known", others, 0)
     header = ["", *relpos.EncodingAudit._fields]
@@ -94,7 +99,9 @@ def directions(report: Report) -> None:
     for dim in (8, 64, 512, 4096):
         unit = rng.standard_normal((200, dim))
         unit /= np.linalg.norm(unit, axis=1, keepdims=True)
+        # Each pair of directions once, without those of a direction with itself.
         cosines = (unit @ unit.T)[np.triu_indices(200, 1)]
+        # The mean of cosines is 0, so that their root mean square is their spread.
         spread = float(np.sqrt((cosines**2).mean()))
         rows.append([f"{dim}", f"{spread:.4f}", f"{dim**-0.5:.4f}"])
         gap = abs(spread * dim**0.5 - 1)
@@ -112,12 +119,15 @@ def rotary_decay(report: Report) -> None:
     """Measure the product of a vector and its rotation by each distance."""
     rng, reach = np.random.default_rng(6), 2048
     query, other = rng.standard_normal((2, 16, 1, WIDE))
+    # One vector at every position: the product with its rotation by the distance.
     rotated = relpos.apply_rotary(
         np.repeat(query, reach, axis=1), np.arange(reach, dtype=np.float64)
     )
+    # The product at distance 0, over which the others are shares.
     size = (query**2).sum(axis=-1)
     same = ((rotated * query).sum(axis=-1) / size).mean(axis=0)
     unlike = ((rotated * other).sum(axis=-1) / size).std(axis=0)
+    # Single distances rise and fall; means of octaves show the decay.
     octaves = [(2**n, 2 ** (n + 1)) for n in range(11)]
     means = [float(same[low:high].mean()) for low, high in octaves]
     rises = int((np.diff(same) > 0).sum())
@@ -128,6 +138,7 @@ def rotary_decay(report: Report) -> None:
         ["r", *(f"{low}..{high - 1}" for low, high in octaves[::2])],
         [["mean", *(f"{mean:.2f}" for mean in means[::2])]],
     )
+    # The least fall is the largest difference of neighbours, with the sign changed.
     falls = float(np.diff(means).max())
     report.check("octave to octave, the mean falls", -falls, 0.01, at_least=True)
     kept = float(unlike[reach // 2 :].mean() / unlike[: reach // 2].mean())
@@ -145,6 +156,7 @@ def moved_words(report: Report) -> None:
     vectors = dict(zip(words, rng.standard_normal((len(words), WIDE)), strict=True))
     table = rng.standard_normal((2 * max(map(len, SENTENCES)) - 1, WIDE))
 
+    # Other words are hidden, so that only the positions of the two change.
     def added(x: Array, visible: Array) -> Any:
         x = x + relpos.sinusoidal(x.shape[-2], WIDE, dtype=x.dtype)
         return relpos.attention(x, x, x, visible)
@@ -174,6 +186,8 @@ def moved_words(report: Report) -> None:
         ["", "from 0 to 2", "from 0 to 12"],
         [[way, *(f"{x:.1e}" for x in found)] for way, found in changes.items()],
     )
+    # Additions of absolute positions must change the output, and all other ways must
+    # not.
     absolute = min(changes.pop("sinusoids added"))
     report.check("sinusoids added: least change", absolute, 0.01, at_least=True)
     for way, found in changes.items():

@@ -57,6 +57,7 @@ def draw_missing(report: Report) -> int:
     for blocks in report.blocks:
         requests += [block for block in blocks if block[0] == "picture"]
     for _, name, data in requests:
+        # A picture is drawn once, though this function is called twice.
         if name in report.pictures:
             continue
         report.progress(f"drawing {name}")
@@ -71,6 +72,7 @@ def draw_missing(report: Report) -> int:
             path = path_of(f"{name}.png")
             path.write_bytes(report.pictures[name])
             report.note(f"{path}")
+    # The first bytes of a PNG file.
     return sum(x[:4] != b"\x89PNG" for x in report.pictures.values())
 
 
@@ -81,6 +83,7 @@ def path_of(name: str) -> Path:
 
 
 def in_notebook() -> bool:
+    # IPython has no shell outside of a session, and a shell has a kernel in a notebook.
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return getattr(shell, "kernel", None) is not None
 
@@ -89,6 +92,7 @@ def sentences(figure: Figure, words: Any, ways: Mapping[str, Any]) -> None:
     """Draw the vectors of both sentences, A above B, a panel for each encoding."""
     labels = [*words[0], "", *words[1]]
     for ax, (way, pair) in zip(figure.subplots(1, 3), ways.items(), strict=True):
+        # A row of nan is a gap between the two sentences.
         gap = np.full((1, pair[0].shape[1]), np.nan)
         ax.imshow(np.concatenate([pair[0], gap, pair[1]]), "RdBu_r", vmin=-2, vmax=2)
         ax.set_title(way, fontsize=10)
@@ -104,6 +108,7 @@ def dots(
     ax = figure.subplots()
     for (name, numbers), marker in zip(series.items(), "osD^", strict=False):
         ax.plot(numbers, range(len(rows)), marker, label=name, alpha=0.8)
+    # The first row is at the top, so that the limits are in reverse order.
     ax.set(xscale="log", xlabel=unit, ylim=(len(rows) - 0.5, -0.5))
     ax.set_yticks(range(len(rows)), rows)
     ax.grid(alpha=0.3)
@@ -126,6 +131,7 @@ def rotary(figure: Figure, same: Any, octaves: Sequence[Any], means: Any) -> Non
     """Draw the product of a vector and its rotation by the distance."""
     ax = figure.subplots()
     ax.plot(np.arange(1, len(same)), same[1:], label="each distance", linewidth=0.8)
+    # The geometric mean, which is the middle on a logarithmic axis.
     centres = [float(np.sqrt(low * (high - 1))) for low, high in octaves]
     ax.plot(centres, means, "o-", label="mean of an octave")
     ax.set(xscale="log", xlabel="distance r", ylabel="q · R(r) q / q · q")
@@ -195,6 +201,7 @@ def content(report: Report) -> str:
 
 def summary(report: Report) -> Iterator[str]:
     yield "<h1>relpos demo</h1>"
+    # The seconds of all steps.
     kind, seconds = "bad" if report.failed else "good", sum(report.seconds)
     yield f'<p class="result {kind}">{report.summary()}, in {seconds:.0f} s</p>'
     if report.facts:
@@ -202,6 +209,7 @@ def summary(report: Report) -> Iterator[str]:
     if report.scope:
         lines = "".join(f"<li>{escape(line)}</li>" for line in report.scope)
         yield f"<p>The demo checked:</p>\n<ul>{lines}</ul>"
+    # A step that still runs has no end yet, and so no seconds.
     rows = [
         [step["title"], verdict(step["checks"]) or "-", f"{seconds:.1f} s"]
         for step, seconds in zip(report.steps, report.seconds, strict=False)
@@ -226,6 +234,7 @@ def section(
 ) -> Iterator[str]:
     """Yield a part: paragraphs next to pictures, tables, and the list of checks."""
     yield f"<section>\n<h2>{escape(step['title'])}</h2>"
+    # Paragraphs wait, because those before a picture go next to it.
     texts: list[str] = []
     for kind, *block in blocks:
         if kind == "text":
@@ -234,6 +243,7 @@ def section(
             yield from [*texts, table(*block)]
             texts = []
         elif block[0] in report.pictures:
+            # A picture that was not drawn leaves its paragraphs to the next part.
             yield from figure(report, block[0], texts)
             texts = []
     yield from texts
@@ -254,6 +264,7 @@ def figure(report: Report, name: str, texts: Sequence[str]) -> Iterator[str]:
     described, source = TEXTS["picture"][name], b64encode(report.pictures[name])
     width, height = PICTURES[name][0]
     alt, caption = (escape(described[key].strip()) for key in ("alt", "caption"))
+    # The page needs no other file, so that it holds the pictures themselves.
     image = f'<img alt="{alt}" src="data:image/png;base64,{source.decode()}">'
     kind = "wide" if width > WIDE * height else "narrow"
     yield f'<div class="part {kind}">'
@@ -276,6 +287,7 @@ def folded(title: str, content: str) -> str:
 def boxed(caption: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a table in a box that scrolls where it is wider than the page."""
 
+    # The first cell of a line is its header.
     def line(cells: Sequence[str], first: str, other: str) -> str:
         tags = [first, *[other] * (len(cells) - 1)]
         pairs = zip(tags, cells, strict=True)

@@ -27,6 +27,7 @@ def sentences(report: Report) -> None:
     report.say("problem", short=" ".join(SHORT), long=" ".join(LONG), start=start)
     report.say("encodings", word=REFERENCE_WORD, first=LONG[0], relative=-start)
     rng = np.random.default_rng(SEED)
+    # A word has one vector, wherever it is.
     vocabulary = dict(zip(LONG, rng.uniform(-1, 1, (7, DIM)), strict=True))
     words = [np.array([vocabulary[w] for w in s], np.float32) for s in (SHORT, LONG)]
     ways = {
@@ -41,11 +42,14 @@ def sentences(report: Report) -> None:
     shown = dict(zip(titles, ways.values(), strict=True))
     report.picture("sentences", words=(SHORT, LONG), ways=shown)
     report.table(
+        # The first column is s = 0, where B begins with A's number of words.
         "table",
         ["", *(f"s = {s}" for s in range(len(LONG) - len(SHORT) + 1))],
+        # The distance of A to each run of as many words of B.
         [[way, *(f"{x:.3f}" for x in distances(*pair))] for way, pair in ways.items()],
     )
     plain, absolutely, relatively = (distances(*pair) for pair in ways.values())
+    # Equal vectors have a difference of exactly 0.
     report.check(f"words alone: A is in B at {start}", plain[start], 0.0)
     report.check("absolute: A is nowhere in B", absolutely.min(), 0.1, at_least=True)
     report.check(f"relative: A is in B at {start}", relatively[start], 0.0)
@@ -74,6 +78,7 @@ def distances(a: Array, b: Array) -> Array:
 def attention_agrees(report: Report, a: Array, b: Array) -> None:
     """Compare attention within A with attention within the same four words of B."""
     start = len(b) - len(a)
+    # Relative positions from -3 to 3, as between four words.
     table = relpos.sinusoidal(np.arange(-3, 4), DIM)
     visible = np.arange(len(b)) >= start  # B's first three words are masked
 
@@ -101,17 +106,21 @@ def skewing(report: Report) -> None:
     wrong = np.abs(relative - reference.relative_positions(LENGTH)).max()
     report.check("the matrix against the reference", wrong, 0.0)
     recorded = load("music_article")
+    # The last rows of the recorded table are those of the shortest distances.
     q, table = recorded["query"][0, 0, :LENGTH], recorded["rel_key"][-LENGTH:]
     scores = q @ table.T
     padded = np.pad(scores, ((0, 0), (1, 0)))
     steps = padded.reshape(LENGTH + 1, LENGTH)[1:]
     skewed = relpos.skew(scores, is_causal=True)
     report.check("relpos.skew against these three steps", gap(skewed, steps), 0.0)
+    # The skew is right where a key is not after its query, and wraps beyond.
     past = relative <= 0
+    # The column of each pair, clipped where no pair before the query has it.
     column = np.clip(relative + LENGTH - 1, 0, LENGTH - 1)
     gathered = np.take_along_axis(scores, column, axis=1)
     what = "skewed minus gathered, keys up to the query"
     report.check(what, gap(skewed[past], gathered[past]), 0.0)
+    # Beyond j = i + 1, whose entry is the padded zero.
     i, j = np.nonzero(relative > 1)
     what = "wrapped entries [i, j] are entries [i + 1, j - i - 2] of the input"
     report.check(what, gap(skewed[i, j], scores[i + 1, j - i - 2]), 0.0)

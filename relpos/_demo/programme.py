@@ -70,15 +70,18 @@ def demo(
 
     """
     report = page.PageReport(quiet=as_json) if report is None else report
+    # Each step is in the report as soon as it ends.
     for step in [step for step in STEPS if plots or step is not pictures]:
         step(report)
         report.end()
     if report.pictures:
         page.draw_missing(report)  # what steps after `pictures` asked for
+    # The line of progress is taken away.
     report.progress()
     seconds = sum(report.seconds)
     if as_json:
         print(json.dumps(report.as_dict(seconds), indent=2), file=report.stream)
+        # A reader of JSON has all of it, and no text after it.
         return report
     report.write("\n" + "\n".join(["Checked:", *(f"  {x}" for x in report.scope)]))
     report.write("\n".join(["", *report.closing]))

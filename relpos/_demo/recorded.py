@@ -39,18 +39,22 @@ def load(name: str) -> Case:
     """Return the arrays of a case, and `source`: upstream, commit, object."""
     with as_file(files("relpos") / "data" / f"{name}.npz") as path, np.load(path) as f:
         case: Case = {key: f[key] for key in f.files}
+    # The source is stored as text, since an array has no dictionaries.
     case["source"] = json.loads(str(case["source"]))
     return case
 
 
 def differences(name: str, case: Case, dtype: type) -> Gaps:
+    # The arrays in the dtype; all else stays.
     known, core = cast(case, dtype), CORES[name]
     result = core.run(known)
+    # Errors of outputs are absolute, those of gradients relative to the largest.
     gap = float(np.abs(result.out - case["context"]).max())
     if "d_context" not in case:
         return gap, None
     gradients = core.backward(result, known)
     expected = {name[2:]: x for name, x in case.items() if name.startswith("d_")}
+    # That is the gradient that came in, not one to compare.
     del expected["context"]
     return gap, float(np.max([largest(gradients[n], x) for n, x in expected.items()]))
 
@@ -75,10 +79,12 @@ def limit(name: str, case: Case, dtype: type) -> float:
     if dtype is np.float64:
         return OUTPUT_FLOAT64
     rng = np.random.default_rng(0)
+    # A rotation has no query, and no sums.
     sums = (case["query"].shape[-1], case["key"].shape[-2]) if "query" in case else ()
     size = float(np.sqrt(sum(sums) + 4)) * 2.0**-24
 
     def moved(x: Any) -> Any:
+        # Integers and masks have no rounding.
         if getattr(x, "dtype", None) != np.float64:
             return x
         return x * (1 + size * rng.choice([-1, 1], x.shape))
@@ -125,6 +131,7 @@ def repeat(
         for number, kind in enumerate(("output", "gradients")):
             for dtype, pair in pairs.items():
                 gap = pair[number]
+                # Limits of gradients are the same for all cases.
                 most = GRADIENTS[dtype] if number else output_limit(name, case, dtype)
                 column = columns.setdefault(f"{kind} {dtype.__name__}", [])
                 column.append((gap, most))
@@ -137,6 +144,7 @@ def repeat(
         known_gaps = [(gap, most) for gap, most in column if gap is not None]
         kind, dtype_name = name.split()
         what = f"worst of these, {kind} in {dtype_name}"
+        # One check for each column: the case that is nearest to its limit.
         report.check(what, *max(known_gaps, key=nearness))
     return {name: [gap for gap, _ in column] for name, column in columns.items()}
 
@@ -149,6 +157,7 @@ def nearness(pair: tuple[float, float]) -> float:
 
 def origin(case: Case) -> str:
     source = case["source"]
+    # A source without a commit has "n/a" in its place.
     commit = source["commit"].removesuffix("n/a")[:8]
     return f"{source['upstream']} {commit}".rstrip()
 
@@ -157,6 +166,7 @@ def with_and_without() -> dict[str, Any]:
     """Return the weights of a head of the recorded Transformer-XL, by a title."""
     case = load("transformer_xl_memory")
     common: dict[str, Any] = {name: case[name] for name in ("query", "key", "value")}
+    # The 16 keys before the queries are the memory.
     common.update(is_causal=True, query_offset=16, return_weights=True)
     terms = {name: case[name] for name in ("rel_key", "pos_bias_u", "pos_bias_v")}
     with_terms: Any = relpos.transformer_xl_attention(**common, **terms)
@@ -193,6 +203,7 @@ def shaw(case: Case, state: dict[str, Array], dtype: type) -> Run:
     layer: Any = nn.ShawAttention(*shape, dtype=dtype)
     out = loaded(layer, state | {"rel_value.weight": table})(x)
     grad = layer.backward(case["ct_out"])
+    # Both tables have the one array of the upstream, so their gradients are summed.
     layer.rel_key.weight.add_grad(layer.rel_value.weight.grad)
     return layer, out, {"x": grad}
 
@@ -201,6 +212,7 @@ def transformer_xl(case: Case, state: dict[str, Array], dtype: type) -> Run:
     """Run with 12 tokens of memory; the mask shows equally many keys to each token."""
     x, (heads, size) = case["in_w"], case["in_r_w_bias"].shape
     layer = nn.RelPartialLearnableMultiHeadAttn(
+        # Biases are inputs of this upstream, and the module gets none of its own.
         heads, x.shape[-1], size, 0.0, r_r_bias=0, r_w_bias=0, dtype=dtype
     )
     biases = case["in_r_w_bias"], case["in_r_r_bias"]
@@ -215,10 +227,12 @@ def conformer(case: Case, state: dict[str, Array], dtype: type) -> Run:
     """Run in both directions, with padding."""
     x = case["in_x"]
     layer = nn.ConformerRelPositionAttention(x.shape[-1], HEADS, dtype=dtype)
+    # The mask of the upstream is by key, and the same for all queries.
     mask = np.broadcast_to(case["in_mask"] != 0, (*x.shape[:2], x.shape[1]))
     out = loaded(layer, state)(x, x, x, case["in_pos_emb"], mask=mask)
     gradients = layer.backward(case["ct_out"])
     inputs = {
+        # The input is query, key and value.
         "x": gradients.query + gradients.key + gradients.value,
         "pos_emb": gradients.pos_emb,
     }
@@ -248,6 +262,8 @@ def parameters(case: Case, prefix: str, renamed: dict[str, str]) -> dict[str, Ar
     gradients = {}
     for name, array in case.items():
         if name.startswith(prefix):
+            # The part is what comes before the first dot; the name of its parameter
+            # stays.
             part, dot, rest = name.removeprefix(prefix).partition(".")
             gradients[renamed.get(part, part) + dot + rest] = array
     return gradients

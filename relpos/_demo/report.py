@@ -76,8 +76,10 @@ class Report:
     def __init__(self, *, quiet: bool = False, stream: IO[str] | None = None) -> None:
         self.quiet = quiet
         self.stream = sys.stdout if stream is None else stream
+        # Colours are for a terminal that shows them; NO_COLOR refuses them.
         self.colour = self.stream.isatty() and not os.environ.get("NO_COLOR")
         encoding = getattr(self.stream, "encoding", None) or "ascii"
+        # A stream that is not UTF-8 cannot show the blocks.
         self.bars = BARS if encoding.lower().startswith("utf") else CHARACTERS
         self.showing = ""
         self.cpu = cpu_name()
@@ -111,6 +113,7 @@ class Report:
 
     @property
     def seconds(self) -> list[float]:
+        # The time of a step is from the end of the one before.
         return [float(x) for x in np.diff([self.began, *self.ends])]
 
     def summary(self) -> str:
@@ -119,6 +122,7 @@ class Report:
     def setting(self) -> str:
         """Return the version, the kernels, the threads, NumPy and BLAS as a text."""
         facts = {"blas": "none"} | self.facts
+        # The name of a BLAS is before its options.
         blas = " ".join(facts["blas"].split()[:3])  # without its options
         return (
             "relpos {version}, kernels {isa}, threads: {threads}, NumPy {numpy}, "
@@ -156,12 +160,14 @@ class Report:
 
     def progress(self, text: str = "") -> None:
         """Show on a terminal what is being computed; the next line replaces it."""
+        # Progress is on standard error, so that standard output has results alone.
         if sys.stderr.isatty() and (text or self.showing):
             print(f"\r\033[K{text[: WIDTH - 1]}", end="", file=sys.stderr, flush=True)
             self.showing = text
 
     def text(self, key: str, **values: Any) -> str:
         """Return a text of this step with its values; `key` itself if it is no key."""
+        # Line ends of the texts are not those of the page or the terminal.
         return " ".join(self.texts.get(key, key).format(**values).split())
 
     def note(self, text: str) -> None:
@@ -187,6 +193,7 @@ class Report:
         NaN fails both. A failure is printed at once.
         """
         value, limit = float(value), float(limit)
+        # A comparison with NaN is false, so that NaN fails both.
         passed = value >= limit if at_least else value <= limit
         check = Check(
             name=name,
@@ -234,6 +241,7 @@ class Report:
         }
         rows = []
         for name, values in curves.items():
+            # As many characters as there are steps, if these are fewer than the width.
             parts = np.array_split(np.asarray(values), min(CURVE_WIDTH, len(values)))
             course = "".join(self._bar(float(np.mean(x)) / top) for x in parts)
             numbers = [f"{values[step - 1]:.3f}" for step in at]

@@ -47,6 +47,7 @@ def accuracy(report: Report) -> None:
         report.progress(f"checking {row.name}")
         cells = dict.fromkeys(names, "-")
         for kind, dtype, gap, limit in gaps(row):
+            # Every error of every scheme is a check.
             name = f"{row.name}, {kind}, error in {dtype.__name__}"
             report.check(name, gap, limit)
             cells[f"{kind} {dtype.__name__}"] = f"{gap:.1e} <= {limit:.0e}"
@@ -69,11 +70,13 @@ def speed(report: Report) -> None:
         measured = {
             form: measure(row.name, form) for form in forms if getattr(row, form)
         }
+        # Memory is checked where the system tells it.
         check_memory(report, row, measured)
         found = [measured.get(form) for form in forms]
         times = [f"{each.seconds * 1e3:.1f} ms" if each else "-" for each in found]
         memory = [each.memory_text() if each else "-" for each in found]
         rows.append([row.name, *times, *memory])
+        # A form that a scheme lacks is a gap in the picture.
         seconds.append([each.seconds * 1e3 if each else np.nan for each in found])
     caption = report.text("times", size=SIZES.format(**LARGE))
     report.closing += [f"{caption}:"]
@@ -95,6 +98,7 @@ def check_memory(report: Report, row: Row, forms: dict[str, Measurement]) -> Non
     The limit forward is the scores of one head; backward it is the scores of all heads
     and their gradients.
     """
+    # Scores of one head in float32.
     one_head = LARGE["length"] ** 2 * np.dtype(np.float32).itemsize
     limits = {
         "relpos": ("one head's scores", one_head),
@@ -102,6 +106,7 @@ def check_memory(report: Report, row: Row, forms: dict[str, Measurement]) -> Non
     }
     for form, (stored, limit) in limits.items():
         used = forms[form].memory if form in forms else None
+        # Only attention stores scores; encodings have limits of another kind.
         if used is not None and row.limits is ATTENTION:
             name = f"{row.name}, {form}: extra MB, compared with those of {stored}"
             report.check(name, used / 1e6, limit / 1e6)
@@ -112,6 +117,7 @@ def vector_per_pair(report: Report) -> None:
     inputs = PAIRS_ROW.inputs(np.float32, **PAIRS)
     gap = relative_error(PAIRS_ROW.relpos(**inputs), numpy_forms.pairs(**inputs))
     form = measure(PAIRS_ROW.name, "numpy")
+    # The work grows with the heads and with the square of the length.
     times = LARGE["heads"] * (LARGE["length"] / PAIRS["length"]) ** 2
     bytes_each = np.dtype(np.float32).itemsize * LARGE["dim"]
     report.say(
@@ -122,6 +128,7 @@ def vector_per_pair(report: Report) -> None:
         seconds=f"{form.seconds * times:.1f}",
         gb=f"{LARGE['heads'] * LARGE['length'] ** 2 * bytes_each / 1e9:.1f}",
     )
+    # Both results round in float32, so that their difference has twice the limit.
     report.check("Shaw keys against that form", gap, 2 * ATTENTION[np.float32])
 
 
@@ -130,6 +137,7 @@ def pytorch(report: Report) -> None:
     if find_spec("torch") is None:
         report.say("absent")
         return
+    # torch is imported only where it is installed.
     version = import_module("torch").__version__
     found = []
     for row in ROWS:

@@ -45,6 +45,7 @@ TABLE_3: dict[str, Settings] = {
 
 def model(k: int, use_keys: bool, use_values: bool) -> nn.Sequential:
     """Make a model from letters to scores of letters; every position is visible."""
+    # Every model begins with the same numbers, where it has the same parts.
     rng = np.random.default_rng(0)
     return nn.Sequential(
         nn.Embedding(LETTERS, WIDTH, rng=rng),
@@ -72,8 +73,10 @@ def losses(k: int, use_keys: bool, use_values: bool) -> list[float]:
     losses_by_step = []
     for tokens in batches():
         scores = learner(tokens)
+        # Positions without an answer have no gradient.
         grad = np.zeros_like(scores)
         loss, grad[:, DISTANCE:] = nn.cross_entropy(
+            # The answer of position n is the letter of position n - DISTANCE.
             scores[:, DISTANCE:], tokens[:, :-DISTANCE]
         )
         optimizer.zero_grad()
@@ -88,7 +91,9 @@ def floor(tokens: Array, before: bool) -> float:
     answers = tokens[:, :-DISTANCE]
     position = np.arange(DISTANCE, LENGTH)[:, None]
     other = np.arange(LENGTH)
+    # All other letters count, and not the one at the position itself.
     counted = other < position if before else other != position
+    # Letters that equal the answer, among those that the model can count.
     same = tokens[:, None, :] == answers[:, :, None]
     share = (same & counted).sum(-1) / counted.sum(-1)
     return float(-np.log(share).mean())
@@ -104,6 +109,7 @@ def training(report: Report) -> None:
     for title, curves in (("k", K_CURVES), ("tables at k = 4", TABLE_3)):
         for name, settings in curves.items():
             report.progress(f"training {name}")
+            # A setting of both lists is trained once.
             if settings not in losses_of:
                 losses_of[settings] = losses(*settings)
         shown[title] = {name: losses_of[settings] for name, settings in curves.items()}
@@ -117,7 +123,9 @@ def training(report: Report) -> None:
 def check_curves(report: Report, losses_of: dict[Settings, list[float]]) -> None:
     """Check that each curve ends at the best loss for what its model can know."""
     curves = {name: losses_of[each] for name, each in (K_CURVES | TABLE_3).items()}
+    # A single loss varies from batch to batch.
     ends = {name: float(np.mean(curve[-LAST:])) for name, curve in curves.items()}
+    # The floors are those of the batches that the ends are means of.
     batch = list(batches())[-LAST:]
     anywhere = float(np.mean([floor(tokens, before=False) for tokens in batch]))
     before = float(np.mean([floor(tokens, before=True) for tokens in batch]))

@@ -46,6 +46,7 @@ class Table(list[Row]):
         if not self:
             return "[]"
         header, rows = self._parts()
+        # A representation of at most 82 columns, as the fields share them.
         width = 82 // len(header) - 2  # two spaces between columns
         short = [[_cut(text, width) for text in row] for row in rows]
         return "\n".join(table_lines(header, short, left=range(len(header))))
@@ -157,6 +158,7 @@ def families() -> list[Family]:
     """
     rows = _OVERVIEW["family"]
     return Table(
+        # TOML has lists, and the field is a tuple.
         Family(**(row | {"functions": tuple(row["functions"])})) for row in rows
     )
 
@@ -259,6 +261,7 @@ def experiment(name: str) -> Experiment:
     >>> [min(seeds) > 0.99 for seeds in found][-1]  # read from 512 dimensions
     True
     """
+    # Names come from the files, so that a new experiment needs no list.
     stored = {
         path.name.removesuffix(".json"): path
         for path in (_FOLDER / "experiments").iterdir()
@@ -323,6 +326,7 @@ def reported() -> list[Reported]:
     """
     rows: Table[Reported] = Table()
     for row in _read("reported.toml")["reported"]:
+        # A table of the paper has one entry, with a value for each kind of positions.
         what = row["paper"], row["where"], row["measure"]
         for positions, value in row["values"].items():
             rows.append(Reported(*what, positions, float(value)))
@@ -484,6 +488,7 @@ def chorales() -> list[Chorale]:
            [ 2, 58,  0,  8],
            [ 3, 55,  0,  8]])
     """
+    # Copies, because the notes are read once and a caller may change them.
     return [Chorale(name, notes.copy()) for name, notes in _read_chorales()]
 
 
@@ -491,7 +496,9 @@ def chorales() -> list[Chorale]:
 def _read_chorales() -> list[tuple[str, NDArray[np.int64]]]:
     with np.load(str(_FOLDER / "chorales.npz")) as stored:
         names, counts = stored["names"].astype(str), stored["counts"]
+        # The arrays are of uint8, in which sums of lengths would overflow.
         rows = np.stack([stored["pitches"], stored["lengths"]], 1).astype(np.int64)
+    # The notes of all voices follow one another, and `counts` has the length of each.
     voices = np.split(rows, counts.ravel().cumsum(dtype=np.int64)[:-1])
     return [
         (str(name), _joined(voices[at * 4 : at * 4 + 4]))
@@ -503,8 +510,11 @@ def _joined(voices: list[NDArray[np.int64]]) -> NDArray[np.int64]:
     """Return the notes of four voices, rests left out."""
     parts = []
     for number, (pitches, lengths) in enumerate(voice.T for voice in voices):
+        # A note begins where the lengths of those before it end.
         starts = lengths.cumsum() - lengths
         part = np.stack([np.full_like(starts, number), pitches, starts, lengths], 1)
+        # A rest has the pitch 0. It has moved the starts of later notes by its length.
         parts.append(part[pitches > 0])
     notes = np.concatenate(parts)
+    # The last key of lexsort is the first one: by start, then by voice.
     return notes[np.lexsort((notes[:, 0], notes[:, 2]))]

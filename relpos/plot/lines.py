@@ -54,10 +54,12 @@ def draw_lines(
     ax = panel.axes_of(look)
     inks = panel.colours_of(len(lines), look)
     for (name, (x, y)), ink in zip(lines.items(), inks, strict=True):
+        # matplotlib leaves a gap at nan and draws a line to infinity.
         seen = np.where(np.isfinite(y), y, np.nan)
         ax.plot(x, seen, label=name, color=ink, drawstyle=drawstyle)
     if low is not None or high is not None:
         ax.set_ylim(low, high)
+    # An empty name has no entry, and a legend of no entries is a warning.
     if 0 < len(lines) <= _MOST_NAMES and any(lines):
         ax.legend()
     return ax
@@ -68,9 +70,11 @@ def draw_runs(runs_of: Mapping[str, tuple[Array, Array]], look: Look) -> Axes:
 
     At each x they are those of the runs that are finite there.
     """
+    # Masked numbers count neither in the mean nor in the band.
     seen = {n: (x, np.ma.masked_invalid(runs)) for n, (x, runs) in runs_of.items()}
     means = {n: (x, runs.mean(axis=0).filled(np.nan)) for n, (x, runs) in seen.items()}
     ax = draw_lines(means, look)
+    # The axes may have lines of an earlier picture before these.
     for (x, runs), line in zip(seen.values(), ax.lines[-len(runs_of) :], strict=True):
         if len(runs) > 1:
             ends = (end(axis=0).filled(np.nan) for end in (runs.min, runs.max))
@@ -110,6 +114,7 @@ def wavelengths(
     lines = {}
     for name, values in given.items():
         rates = panel.as_shaped(f"inv_freq[{name!r}]", values, 1, panel.FREQUENCIES)
+        # A pair that does not rotate has no wavelength.
         turning = np.where(rates > 0, rates, np.nan)
         lines[name] = np.arange(len(turning)), 2 * np.pi / turning
     length = None if context is None else as_int("context", context, 1, 2**60)
@@ -169,11 +174,13 @@ def decay(
 def _score(name: str, encoding: Encoding, distances: Array) -> Array:
     if not callable(encoding):
         frequencies = panel.as_shaped(name, encoding, 1, panel.FREQUENCIES)
+        # Tokens of one length in each pair: their product is the mean of the cosines.
         return np.asarray(np.cos(np.outer(distances, frequencies)).mean(axis=1))
     shape = len(distances), _WIDTH
     expected = f"an encoding, {shape}"
     rows = panel.as_shaped(f"{name}'s result", encoding(*shape), 2, expected)
     check_shape(f"{name}'s result", rows, rows.shape == shape, expected)
+    # From the last row backwards, so that entry n is at a distance of n.
     products = rows[::-1] @ rows[-1]
     if not products[0]:
         raise ValueError(f"{name}'s result: got a last row of 0; expected any other")
@@ -221,6 +228,7 @@ def bias_by_distance(
     fits = array.ndim in (2, 3) and array.size
     check_shape("bias", array, fits, "(H, R) or (H, Lq, Lk)")
     others: dict[str, object] = {"queries": queries}
+    # Arguments of one kind of bias are refused with the other.
     if array.ndim == 3:
         others = {"buckets": buckets, "min_relative_position": min_relative_position}
     for name, value in others.items():
@@ -239,6 +247,7 @@ def bias_by_distance(
             check_shape("buckets", rows, _within(rows, array.shape[1]), expected)
             array = array[:, rows]
         count = array.shape[1]
+        # Without a first position the middle column is 0.
         low = -(count // 2)
         if min_relative_position is not None:
             name, given = "min_relative_position", min_relative_position
@@ -283,6 +292,7 @@ def _of_queries(
     for h in heads:
         for i in chosen:
             name = f"query {i}" if len(heads) == 1 else f"head {h}, query {i}"
+            # Key minus query, as in the bias by distance.
             lines[name] = (np.arange(columns) - i, array[h, i])
     return lines
 
@@ -318,6 +328,7 @@ def buckets(
     buckets = as_integers("bucket's result", bucket(places))
     expected = places.shape
     check_shape("bucket's result", buckets, buckets.shape == expected, expected)
+    # The title says how many buckets the distances use, if the caller has none.
     if look.title is None:
         look = look._replace(title=f"{len(np.unique(buckets))} buckets")
     ax = draw_lines({"": (places, buckets)}, look, "steps-mid")
@@ -363,11 +374,13 @@ def compare(comparison: Comparison, **options: Unpack[Options]) -> Axes:
         raise TypeError(f"comparison: got {got}; expected what relpos.compare returns")
     rows, least = comparison.rows, comparison.limit * 1e-4
     look = panel.look_of(**options)
+    # A logarithmic axis has no end at or below 0.
     panel.check_limits(look.limits, above=0.0)
     inks = dict(zip(("same", "differs"), panel.colours_of(2, look), strict=True))
     colors = [inks.get(row.verdict, "lightgrey") for row in rows]
     ax = panel.axes_of(look)
     sizes = [max(least, row.relative) for row in rows]  # an exact result has a bar too
+    # An infinite error gets a bar that ends beyond all others.
     beyond = 10 * max([1.0, *(size for size in sizes if size < np.inf)])
     sizes = [min(size, beyond) for size in sizes]
     ax.barh([row.name for row in rows], sizes, color=colors, log=True)
@@ -413,6 +426,7 @@ def plan_bars(
     sizes = [getattr(form, chosen) for form in forms]
     other, own = panel.colours_of(2, look)
     ax = panel.axes_of(look)
+    # relpos is the last formulation of a plan.
     colours = [*[other] * (len(names) - 1), own]
     # A logarithmic scale has no 0.
     bars = ax.barh(names, [max(size, 1) for size in sizes], color=colours, log=True)
@@ -497,18 +511,22 @@ def costs_over_length(
     }
     costs_of: dict[tuple[str, str], tuple[Array, Array]] = {}
     for name in names:
+        # A plan computes the costs and runs no attention.
         plans = [
             plan_of(batch, heads, n, n, head_dim, scheme=name, **settings)
             for n in places.tolist()
         ]
         costs = [{x.name: getattr(x, chosen) for x in p.formulations} for p in plans]
         for form in forms:
+            # A scheme that lacks a formulation lacks it at every length.
             if form in costs[0]:
+                # A cost of 0 has no place on a logarithmic axis.
                 sizes = [each[form] or np.nan for each in costs]
                 costs_of[name, form] = places, np.array(sizes, float)
     if not costs_of:
         raise ValueError(f"formulations: got {forms}; expected some that {names} have")
     ax = draw_lines({", ".join(key): line for key, line in costs_of.items()}, look)
+    # The colours say the scheme, and the styles of lines the formulation.
     inks = dict(zip(names, panel.colours_of(len(names), look), strict=True))
     widths = {n: 1.5 + min(left, 4) for left, n in enumerate(reversed(names))}
     for (name, form), line in zip(costs_of, ax.lines[-len(costs_of) :], strict=True):
@@ -530,6 +548,7 @@ def _names(name: str, given: object) -> list[Any]:
         raise TypeError(f"{name}: got {kind_of(given)}; expected names")
     if not listed:
         raise ValueError(f"{name}: got no names; expected some")
+    # Names that repeat are one line.
     return [*dict.fromkeys(listed)]
 
 
@@ -582,8 +601,10 @@ def loss_curves(
     look = panel.look_of(**options)
     panel.check_limits(look.limits, above=0.0 if logarithmic else None)
     negative = any((values < 0).any() for values in curves.values())
+    # An axis of losses begins at 0, so that two pictures can be compared.
     if look.limits[0] is None and not logarithmic and not negative:
         look = look._replace(limits=(0.0, look.limits[1]))
+    # A logarithmic axis has no number up to 0.
     if logarithmic:
         curves = {n: np.where(x > 0, x, np.nan) for n, x in curves.items()}
     runs = {name: np.atleast_2d(values) for name, values in curves.items()}
@@ -592,6 +613,7 @@ def loss_curves(
         smoothed = np.array([_smoothed(run, steps) for run in each])
         lines[name] = 1 + np.arange(smoothed.shape[1]), smoothed
     ax = draw_runs(lines, look)
+    # The losses themselves, pale behind their mean.
     for line, each in zip(ax.lines[-len(runs) :], runs.values(), strict=True):
         if len(each) == 1 and steps > 1:
             seen = np.where(np.isfinite(each[0]), each[0], np.nan)
@@ -608,6 +630,7 @@ def _smoothed(values: Array, steps: int) -> Array:
     window = np.ones(min(steps, len(values)))
     if not len(window):
         return values
+    # Sums of the finite losses and their counts, over the steps up to each one.
     sums = np.convolve(np.where(there, values, 0.0), window)[: len(values)]
     counts = np.convolve(there, window)[: len(values)]
     means = np.full(len(values), np.nan)
@@ -664,6 +687,7 @@ def _runs(name: str, pair: object) -> tuple[Array, Array]:
             f"{name}: got {kind_of(pair)}; expected a tuple, (lengths, results)"
         )
     lengths = panel.as_shaped(f"{name}[0]", pair[0], 1, "one axis, (n,)")
+    # One run is a list of one, so that both forms have a mean.
     runs = np.atleast_2d(panel.as_reals(f"{name}[1]", pair[1]))
     if runs.ndim != 2 or runs.shape[1] != len(lengths) or not len(runs):
         raise ValueError(

@@ -118,10 +118,12 @@ def score_map(
     expected = "two axes, (Lq, Lk): one head, such as scores[0]"
     array = panel.as_shaped("scores", scores, 2, expected)
     if mask is not None:
+        # A pair that is hidden has the number nan, which the map draws in grey.
         array = np.where(_as_mask(mask, array.shape), array, np.nan)
     look = panel.look_of(**options)
     middle = as_real("center", center)
     places = panel.places_of(array.shape, look)
+    # A figure of few cells has room for a number in each.
     numbers = annotate == "auto" and max(array.shape) <= panel.MOST_NUMBERS
     if not isinstance(annotate, str):
         numbers = as_flag("annotate", annotate)
@@ -184,12 +186,14 @@ def attention_map(
         array = heads[as_int("head", head, 0, len(heads) - 1)]
     look = panel.look_of(**options)
     places = panel.places_of(array.shape, look)
+    # Weights begin at 0; scores have 0 in the middle of their colours.
     kind, center = ("scores", 0.0) if _signed(array, look) else ("weights", None)
     return panel.name_pairs(panel.heat_map(array, look, kind, center=center), places)
 
 
 def _signed(array: Array, look: Look) -> bool:
     """Return True for scores: weights are not negative."""
+    # A negative lower limit is a choice of scores, whatever numbers there are.
     return bool((array[np.isfinite(array)] < 0).any()) or (look.limits[0] or 0.0) < 0
 
 
@@ -236,6 +240,7 @@ def _draw_maps(
     center: float | None = 0.0,
 ) -> npt.NDArray[np.object_]:
     """Draw maps of the same pairs by title, on one scale."""
+    # One scale for all maps: the largest number of any of them.
     farthest = max(map(panel.reach, maps.values()))
     limits = panel.between(look.limits, farthest, center)
     places = panel.places_of(next(iter(maps.values())).shape, look)
@@ -243,6 +248,7 @@ def _draw_maps(
     for ax, (title, array) in zip(panels, maps.items(), strict=True):
         own = Look(limits, look.cmap, title, ax)
         panel.heat_map(array, own, center=center, bar=False)
+        # Only the outer maps name the axes, as inner labels would overlap.
         panel.name_pairs(ax, places).label_outer()
     return panel.share_bar(panels)
 
@@ -299,6 +305,7 @@ def score_terms(
     >>> [ax.get_title().split()[0] for ax in panels]
     ['content', 'content', 'position', 'sum']
     """
+    # The terms come by name in the order of the sum.
     terms = _of_one_head(scores_of(query, key, terms=True, **keywords), head)
     total: Array = np.sum([*terms.values()], axis=0)
     look = panel.look_of(
@@ -319,6 +326,7 @@ def _of_one_head(terms: dict[str, Array], head: int) -> dict[str, Array]:
             f"query: got {rows} by {columns} scores; expected some to draw"
         )
     chosen = as_int("head", head, 0, heads - 1)
+    # One batch item, whose axes of length 1 go.
     return {n: t.reshape(heads, rows, columns)[chosen] for n, t in terms.items()}
 
 
@@ -367,6 +375,8 @@ def relative_position_map(
         for i, j in np.argwhere(_clipped(numbers)).tolist():
             panel.frame(ax, i, j, hatch="..", fill=False, edgecolor=grey)
     shown = np.full(array.shape, max(array.shape) <= panel.MOST_NUMBERS)
+    # Numbers are written where all of them can be read, and at framed pairs in any
+    # case.
     for i, j in framed:
         shown[i, j] = True  # of more than MOST_NUMBERS, these alone can be read
         panel.frame(ax, i, j, fill=False, edgecolor="black", linewidth=2.5)
@@ -386,6 +396,7 @@ def _clipped(numbers: Array) -> Array:
     steps, falls = np.diff(numbers, axis=1), -np.diff(numbers, axis=0)
     if not np.isin(steps, (0, 1)).all() or low == high == 0:
         return clipped
+    # A known cell is one of two neighbours that differ by 1, in a row or in a column.
     known = [*np.argwhere(steps == 1)[:1], *np.argwhere(falls == 1)[:1]]
     if known:
         i, j = known[0]
@@ -394,9 +405,11 @@ def _clipped(numbers: Array) -> Array:
     else:
         i, j = -1, 0
     rows, columns = (np.arange(size) for size in numbers.shape)
+    # The matrix without a clip, as the known cell tells it.
     whole = numbers[i, j] + (columns - columns[j]) - (rows - rows[i])[:, None]
     if np.array_equal(np.clip(whole, low, high), numbers):
         return np.asarray(whole != numbers)
+    # Otherwise a number at an end that repeats its neighbour was clipped.
     stays = (steps == 0) & steps.any()
     clipped[:, 1:] |= stays & (numbers[:, 1:] == high)
     clipped[:, :-1] |= stays & (numbers[:, :-1] == low)
@@ -443,6 +456,7 @@ def skew_steps(
         is_square = array.shape[0] == array.shape[1]
         check_shape("scores", array, is_square, "(L, L)")
     limits = panel.between(look.limits, panel.reach(array), 0.0)
+    # A number of queries has no scores: the distances themselves are at most 0.
     if usual == panel.WEIGHTS and look.limits == (None, None):
         limits = (min(array[0, 0], -1.0), 0.0)
     steps = _steps(array)
@@ -452,6 +466,7 @@ def skew_steps(
         ax.set(xticks=[], yticks=[])
         if len(array) <= _READABLE:
             panel.write_numbers(ax, texts)
+    # Above the diagonal are numbers of the next query, which a causal mask hides.
     for i, j in np.argwhere(np.triu(np.ones(array.shape), 1)).tolist():
         panel.frame(
             panels[3], i, j, hatch="///", facecolor=(1, 1, 1, 0.7), edgecolor="grey"
@@ -459,6 +474,7 @@ def skew_steps(
     for text in panels[3].texts:
         column, row = text.get_position()
         if column > row:
+            # Above the hatches, which would hide the number.
             text.set(color="black", zorder=4)
     return panels
 
@@ -472,6 +488,7 @@ def _steps(array: Array) -> list[tuple[str, Array, Array]]:
     # A column of zeros is no scores: nan is grey, as a hidden pair is.
     array = np.pad(array, ((0, 0), (1, 0)), constant_values=np.nan)
     named = np.pad(named, ((0, 0), (1, 0)), constant_values="0")
+    # Texts follow the same steps as the numbers, so that each cell names its origin.
     steps.append(("2. a column of zeros in front", array, named))
     array, named = (x.reshape(count + 1, count) for x in (array, named))
     steps.append((f"3. same memory, {count + 1} rows of {count}", array, named))
@@ -535,6 +552,7 @@ def edges(
     look, named = panel.look_of(**options), panel.as_tokens("tokens", tokens, count)
     ax = panel.axes_of(look)
     colours = look.cmap or panel.colormap_of(_DIVERGING)
+    # Labels may all be 0, and a share of them needs a number to divide by.
     farthest = panel.reach(numbers.astype(float)) or 1.0
     ax.plot(np.arange(count), np.zeros(count), "o", color="black", zorder=3)
     for i, j in chosen:
@@ -564,6 +582,7 @@ def _draw_arc(ax: Axes, i: int, j: int, colour: Any, label: int) -> None:
     x = (i + j) / 2 - (j - i) / 2 * np.cos(turn)
     ax.plot(x, height * np.sin(turn), color=colour, linewidth=2)
     box = {"facecolor": "white", "edgecolor": colour, "boxstyle": "round,pad=0.2"}
+    # The label is at the top of the arc, half as high as the arc is wide.
     ax.text((i + j) / 2, height, str(label), bbox=box, **panel.SMALL)
 
 
@@ -658,12 +677,14 @@ def attention_graph(
 
 def _ends(indptr: object, indices: object, edges: Any) -> tuple[Array, Array, int]:
     """Return query and key of each edge, in the order given, and the count of nodes."""
+    # An array of edges does not say how many nodes there are.
     rows = columns = _MOST_NODES
     if module_of(edges, "scipy.sparse") and len(edges.shape) == 2:
         rows, columns = edges.shape
     elif edges is None and indptr is not None:
         rows = max(integers_of("indptr", indptr).size - 1, 0)
     sizes = Sizes(1, 1, rows, columns, 1, 1, 1, has_position_query=False)
+    # The checks are those of graph attention, which reads all three forms of a graph.
     given = {"indptr": indptr, "indices": indices, "edges": edges, "edge_labels": None}
     graph = as_edges(given, {}, sizes)
     starts, keys = graph["indptr"], graph["indices"]
@@ -677,9 +698,11 @@ def _ends(indptr: object, indices: object, edges: Any) -> tuple[Array, Array, in
     if keys.min(initial=0) < 0 or keys.max(initial=0) >= _MOST_NODES:
         raise IndexError(f"indices: got some outside 0 to {_MOST_NODES - 1}")
     queries = np.repeat(np.arange(rows), np.diff(starts))
+    # An array of edges is drawn in its own order, and the CSR form is sorted by query.
     listed = edges is not None and not module_of(edges, "scipy.sparse")
     if listed:
         keys, queries = as_integers("edges", edges)
+    # Nodes without an edge count only where the form says how many there are.
     found = max(keys.max(initial=-1), queries.max(initial=-1)) + 1
     return queries, keys, int(found if listed else max(rows, found))
 
@@ -695,6 +718,7 @@ def _layout(layout: object, tokens: object, count: int) -> Array:
         count = max(count, len(tokens))
     if not count:
         raise ValueError("edges: got a graph of no nodes; expected something to draw")
+    # Clockwise from the top: the angle falls from a right angle on.
     angles = np.pi / 2 - 2 * np.pi * np.arange(count) / count
     return np.stack([np.cos(angles), np.sin(angles)], axis=1)
 
@@ -710,6 +734,7 @@ class _Arrow(NamedTuple):
 
 def _arrows(nodes: Array, queries: Array, keys: Array) -> list[_Arrow]:
     """Return arrows that do not overlap; one from a node to itself is a loop."""
+    # Half the size of the drawing, as lengths below are shares of it.
     unit = float(np.ptp(nodes, axis=0).max()) / 2 or 1.0
     center = nodes.mean(axis=0)
     seen = Counter[tuple[int, int]]()
@@ -725,6 +750,7 @@ def _arrows(nodes: Array, queries: Array, keys: Array) -> list[_Arrow]:
             start, end = nodes[i] - aside, nodes[i] + aside
             bend = _LOOP + 5 * bend
         dx, dy = end - start
+        # A quadratic arc passes halfway between its chord and its bend.
         middle = (start + end) / 2 + bend / 2 * np.array([dy, -dx])
         arrows.append(_Arrow(start, end, bend, middle))
     return arrows
@@ -740,15 +766,18 @@ def _draw_bar(
         return ["dimgrey"] * len(arrows), np.full(len(arrows), 1.5)
     signed = bool((sizes < 0).any())
     low, high = panel.between(look.limits, panel.reach(sizes), 0.0 if signed else None)
+    # Weights have the colours of a scale from 0, scores those with 0 in the middle.
     colours = look.cmap or (panel.SIGNED if signed else _DARK)
     dots = ax.scatter(x, y, s=0, c=sizes, cmap=colours, vmin=low, vmax=high)
     ax.figure.colorbar(dots, ax=ax, label="weight")
+    # The thickest line is of the largest weight, and none is thinner than 1.
     widths = 1 + 4 * np.abs(sizes) / (panel.reach(sizes) or 1.0)
     return [*dots.to_rgba(sizes)], widths
 
 
 def _draw_arrow(ax: Axes, arrow: _Arrow, mark: str, **style: Any) -> None:
     bent = {"arrowstyle": "-|>", "connectionstyle": f"arc3,rad={arrow.bend}"}
+    # An arrow ends before the box of its node. A loop begins and ends next to it.
     shrink = {"shrinkA": 4, "shrinkB": 14 if arrow.bend < _LOOP else 4}
     start, end = tuple(arrow.start), tuple(arrow.end)
     ax.annotate("", end, start, arrowprops=bent | shrink | style)

@@ -119,6 +119,7 @@ def look_of(
     figure: Figure | None = None,
 ) -> Look:
     """Check the options that pictures share."""
+    # None stays None: the picture itself chooses the limit.
     low = None if vmin is None else as_real("vmin", vmin)
     high = None if vmax is None else as_real("vmax", vmax)
     if title is not None and not isinstance(title, str):
@@ -169,8 +170,10 @@ def picture(
 
     def complete(function: Drawing) -> Drawing:
         own = signature(function)
+        # The parameter `options` gives way to those that its kind names.
         taken = [p for name, p in own.parameters.items() if name != "options"]
         has_options = "options" in own.parameters
+        # The signature of `look_of` is the one list of shared parameters.
         for name, parameter in signature(look_of).parameters.items():
             if has_options and name in kind.__annotations__:
                 taken.append(parameter.replace(kind=Parameter.KEYWORD_ONLY))
@@ -179,6 +182,8 @@ def picture(
         @wraps(function)
         def draw(*args: Any, **given: Any) -> Any:
             try:
+                # matplotlib is imported by the picture, so that `import relpos` does
+                # not need it.
                 return function(*args, **given)
             except ModuleNotFoundError as exc:
                 if exc.name != "matplotlib":
@@ -200,7 +205,9 @@ def picture(
 def _completed(docstring: str, names: list[str], shared: Mapping[str, str]) -> str:
     """Return a docstring with the sections that it lacks, and with all parameters."""
     parts = sections(docstring)
+    # An entry begins in the first column, and its lines are indented.
     entries = re.findall(r"^(\S.*(?:\n(?: .*)?)*)$", parts["Parameters"], re.MULTILINE)
+    # One entry may describe several parameters, such as "vmin, vmax".
     own = {name for entry in entries for name in entry.split(" : ")[0].split(", ")}
     for name, text in shared.items():
         first = name.split(", ")[0]
@@ -208,6 +215,7 @@ def _completed(docstring: str, names: list[str], shared: Mapping[str, str]) -> s
             entries.append(f"{name} : {text}")
     order_of_names = [*names, "**keywords"]
 
+    # Entries come in the order of the signature.
     def place(entry: str) -> int:
         first_name = re.split("[, ]|\n", entry)[0]
         return order_of_names.index(first_name)
@@ -215,6 +223,7 @@ def _completed(docstring: str, names: list[str], shared: Mapping[str, str]) -> s
     entries.sort(key=place)
     parts["Parameters"] = "\n".join(entry.rstrip() for entry in entries)
     parts.setdefault("Returns", _RETURNS)
+    # Errors of a picture come before those that all pictures share.
     parts["Raises"] = "\n".join([*filter(None, [parts.get("Raises")]), _RAISES])
     order = ("Parameters", "Returns", "Raises", "See Also", "Examples")
     blocks = [parts[""]]
@@ -244,6 +253,7 @@ def axes_of(look: Look) -> Axes:
     """Return the axes of a look, or those of a new figure, with the title."""
     ax = look.ax
     if ax is None:
+        # pyplot keeps the figure, and is imported only where a new one is needed.
         from matplotlib import pyplot as plt
 
         ax = plt.subplots(layout="constrained")[1]
@@ -266,10 +276,12 @@ def panels_of(
     A new figure has room for the tokens below the last row, which are slanted.
     """
     columns, figure = min(columns, count), look.figure
+    # Rounded up: the last row may have fewer panels.
     rows = -(-count // columns)
     if figure is None:
         from matplotlib import pyplot as plt
 
+        # Slanted labels need room by their longest text.
         room = 0.3 + 0.06 * max(map(len, below)) if below else 0.0
         size = side * columns + 0.8, side * rows + room
         figure = plt.figure(figsize=size, layout="constrained")
@@ -278,6 +290,7 @@ def panels_of(
         raise TypeError(f"figure: got {got}; expected a matplotlib Figure")
     if look.title is not None:
         figure.suptitle(look.title)
+    # An array of objects, since NumPy would look for numbers in axes.
     panels = np.empty(count, object)
     panels[:] = [figure.add_subplot(rows, columns, n + 1) for n in range(count)]
     return panels
@@ -343,6 +356,7 @@ def as_pairs(
     name: str, pairs: Sequence[tuple[int, int]], shape: tuple[int, ...]
 ) -> list[tuple[int, int]]:
     """Return pairs (query, key) of a matrix of that shape."""
+    # An empty list has no second axis to check.
     if not as_array(name, pairs).size:
         return []
     array = as_integers(name, pairs)
@@ -359,11 +373,13 @@ def name_places(axis: Any, tokens: list[str] | None) -> None:
     """Write tokens at the ticks of an axis, slanted where they would overlap."""
     if tokens is None:
         return
+    # Signs of a formula are not drawn, so that they do not count in a width.
     widths = [
         len(token.translate(_MARKS) if token.startswith("$") else token)
         for token in tokens
     ]
     slant: dict[str, Any] = {}
+    # Labels of more than two characters would overlap below the axis.
     if axis.axis_name == "x" and max(widths, default=0) > 2:
         slant = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"}
     axis.set_ticks(range(len(tokens)), tokens, **slant)
@@ -372,6 +388,7 @@ def name_places(axis: Any, tokens: list[str] | None) -> None:
 def places_of(shape: tuple[int, ...], look: Look) -> Places:
     """Return labels of the queries and of the keys of a (Lq, Lk) map."""
     shared, *own = look.tokens
+    # An error names the parameter that the labels came from.
     names = ["tokens" if x is None else n for n, x in zip(_OF_ONE, own, strict=True)]
     given = (shared if x is None else x for x in own)
     rows, columns = map(as_tokens, names, given, shape)
@@ -386,6 +403,7 @@ def name_pairs(ax: Axes, places: Places = (None, None)) -> Axes:
 
 
 def reach(array: Array, center: float = 0.0) -> float:
+    # A map without a finite number has the reach 0.
     return float(np.abs(array[np.isfinite(array)] - center).max(initial=0.0))
 
 
@@ -405,9 +423,11 @@ def between(limits: Limits, reach: float, center: float | None) -> tuple[float, 
     Where one of two is given, the center is in the middle.
     """
     low, high = limits
+    # Without a center the scale begins at 0.
     middle = center or 0.0
     if high is None:
         mirrored = center is not None and low is not None
+        # A map of zeros has the scale to 1, because both ends must differ.
         high = 2 * middle - (low or 0.0) if mirrored else middle + (reach or 1.0)
     if low is None:
         low = 0.0 if center is None else 2 * middle - high
@@ -430,9 +450,12 @@ def heat_map(
     Without limits, it shares a scale with the images of its kind in the figure, which
     get the new scale, too. Without a center the colours begin at 0.
     """
+    # Given limits are for one map, and others keep their scale.
     shared, alike = look.limits == (None, None), list[Any]()
     if look.ax is not None and shared:
         others = axes_of(look).figure.axes
+        # The label of an image says its kind, so that weights and scores do not share
+        # one.
         images = [image for other in others for image in other.images]
         alike = [image for image in images if image.get_label() == kind]
     seen = [array, *(image.get_array().compressed() for image in alike)]
@@ -443,6 +466,7 @@ def heat_map(
     image = ax.imshow(array, interpolation="nearest", cmap=colours, aspect=aspect)
     if shared:
         image.set_label(kind)
+    # Images that were drawn before get the larger scale, and their numbers new colours.
     for one in (image, *alike):
         one.set_clim(low, high)
         choose_inks(one)
@@ -456,6 +480,7 @@ def heat_map(
 def write_numbers(ax: Axes, texts: Array) -> None:
     """Write texts into cells of the image, black or white by the colour below."""
     image: Any = ax.images[-1]
+    # Texts stay at the image, since a later map may change its colours.
     image.relpos_numbers = [
         ax.text(j, i, texts[i, j], **SMALL)
         for i, j in zip(*np.nonzero(texts != ""), strict=True)
@@ -470,6 +495,7 @@ def choose_inks(image: Any) -> None:
     for text in numbers:
         j, i = map(int, text.get_position())
         red, green, blue, alpha = colours[i, j]
+        # The brightness as the eye weighs red, green and blue.
         light = 0.3 * red + 0.59 * green + 0.11 * blue
         text.set_color("black" if light > 0.5 or not alpha else "white")
 
@@ -477,6 +503,7 @@ def choose_inks(image: Any) -> None:
 def frame(ax: Axes, row: int, column: int, **style: Any) -> None:
     from matplotlib.patches import Rectangle
 
+    # The center of a cell is at whole numbers, so that its edges are half a cell away.
     ax.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, **style))
 
 
@@ -485,4 +512,5 @@ def colours_of(count: int, look: Look) -> list[Any]:
     if look.cmap is None and count <= len(_COLOURS):
         return [*_COLOURS[:count]]
     cmap = look.cmap or colormap_of("viridis")
+    # viridis ends in a yellow that is too pale for a line.
     return [cmap(n / max(count - 1, 1) * 0.9) for n in range(count)]

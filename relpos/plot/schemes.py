@@ -89,6 +89,7 @@ def encoding_map(
     array = panel.as_shaped("encoding", encoding, 2, _TABLE)
     places = panel.as_tokens("tokens", tokens, len(array))
     look = panel.look_of(**options)
+    # Checked before anything is drawn.
     upright = as_choice("positions_on", positions_on, ("y", "x")) == "y"
     return _draw(array, places, upright, look)
 
@@ -96,6 +97,7 @@ def encoding_map(
 def _draw(
     array: Array, places: list[str] | None, upright: bool, look: Look, bar: bool = True
 ) -> Axes:
+    # The map has positions in rows, and the transpose has them in columns.
     shown = array if upright else array.T
     ax = panel.heat_map(shown, look, "encoding", bar=bar, aspect="auto")
     names = ("dimension", "position") if upright else ("position", "dimension")
@@ -153,6 +155,7 @@ def encoding_maps(
     places = _places_by_title(tokens, arrays)
     upright = as_choice("positions_on", positions_on, ("y", "x")) == "y"
     look, across = panel.look_of(**options), as_int("columns", columns, 1)
+    # Given limits are those of all maps, which then share a scale in any case.
     shared = as_flag("share_scale", share_scale) or None not in look.limits
     farthest = {name: panel.reach(array) for name, array in arrays.items()}
     most = max(farthest.values())
@@ -160,6 +163,7 @@ def encoding_maps(
     for ax, (name, array) in zip(panels, arrays.items(), strict=True):
         limits = panel.between(look.limits, most if shared else farthest[name], 0.0)
         own = Look(limits, look.cmap, str(name), ax)
+        # Maps with scales of their own need a colour bar each.
         _draw(array, places[name], upright, own, bar=not shared)
     return panel.share_bar(panels) if shared else panels
 
@@ -170,6 +174,7 @@ def _places_by_title(
     """Return labels of the positions of each map; a mapping may leave some out."""
     if not isinstance(tokens, Mapping):
         return {n: panel.as_tokens("tokens", tokens, len(x)) for n, x in arrays.items()}
+    # A title that no encoding has would be left out without a word.
     unknown = [name for name in tokens if name not in arrays]
     if unknown:
         raise ValueError(f"tokens: got {unknown[0]!r}; expected titles of encodings")
@@ -205,6 +210,7 @@ def audit(
     ['no', '15 <= 1']
     """
     rows = _audits(audits)
+    # The numbers of cells are 0, 1 or nan, whatever was measured.
     look = panel.look_of(**options)._replace(limits=(0.0, 1.0))
     cells, met = [], []
     for row in rows.values():
@@ -214,12 +220,14 @@ def audit(
     if look.cmap is None:
         from matplotlib.colors import ListedColormap
 
+        # The first colour is that of a requirement not met, hence the reverse order.
         look = look._replace(cmap=ListedColormap(panel.colours_of(2, look)[::-1]))
     ax = panel.heat_map(np.array(met, float), look, bar=False, aspect="auto")
     panel.write_numbers(ax, np.array(cells))
     ax.set_xticks(range(len(EncodingAudit._fields)), EncodingAudit._fields)
     ax.set_yticks(range(len(rows)), [*rows])
     ax.tick_params(length=0, labeltop=True, labelbottom=False)
+    # White lines between the cells.
     for edge in np.arange(0.5, len(rows) - 1):
         ax.axhline(edge, color="white", linewidth=2)
     for edge in np.arange(0.5, len(EncodingAudit._fields) - 1):
@@ -286,6 +294,7 @@ def rotary_wheel(
         frequencies = panel.as_shaped("inv_freq", inv_freq, 1, panel.FREQUENCIES)
         check_shape("inv_freq", frequencies, frequencies.shape == expected, expected)
     ax = panel.axes_of(look)
+    # A circle for each pair, drawn once around.
     circle = np.linspace(0.0, 2 * np.pi, 200)
     for radius, frequency in enumerate(frequencies, 1):
         ax.plot(radius * np.cos(circle), radius * np.sin(circle), color="lightgrey")
@@ -310,6 +319,8 @@ def _fire(length: int) -> dict[str, Any]:
     rng = np.random.default_rng(3)
     w1, b1, w2 = 4 * rng.standard_normal(32), rng.standard_normal(32), _random(1, 32)
     bias = relpos.fire_bias(w1, b1, w2, np.zeros(1), 1.0, 1.0, length)
+    # The mean of a bias is nothing to the softmax, and the scale then has 0 in its
+    # middle.
     return {"attn_mask": bias - bias.mean(), "is_causal": True}
 
 
@@ -319,12 +330,14 @@ def _music(length: int) -> dict[str, Any]:
 
 
 def _transformer_xl(length: int) -> dict[str, Any]:
+    # A sinusoid for each relative position is a row of the table.
     encoding = relpos.sinusoidal(np.arange(1.0 - length, length), _COLUMNS)
     return {"rel_key": encoding, "pos_bias_v": _random(_COLUMNS)}
 
 
 def _deberta(length: int) -> dict[str, Any]:
     places, size = np.arange(1 - length, length), 16
+    # Buckets are signed: the middle row of the table is that of distance 0.
     signed = relpos.deberta_bucket(places, bucket_size=size, max_position=4 * size)
     key, query = _random(2, 2 * size, _COLUMNS)
     settings = {"buckets": signed + size, "min_relative_position": 1 - length}
@@ -394,6 +407,7 @@ def fingerprint(scheme: Scheme, length: int, **options: Unpack[Options]) -> Axes
     """
     look = panel.look_of(**options)
     scores = _scores("scheme", scheme, as_int("length", length, 1, _MOST))
+    # A bias and a product of vectors have no common unit.
     if look.limits == (None, None):  # a scale of its own: schemes are not compared
         farthest = panel.reach(scores) or 1.0
         look = look._replace(limits=(-farthest, farthest))
@@ -455,9 +469,12 @@ def _scores(name: str, scheme: Scheme, length: int) -> Array:
         return _of_keywords(name, scheme, length)
     if callable(scheme):
         tokens = np.ones((1, length, _WIDTH))
+        # The function gets one head of equal tokens.
         rows = panel.as_reals(f"{name}'s result", scheme(tokens))
         expected = tokens.shape
         check_shape(f"{name}'s result", rows, rows.shape == expected, expected)
+        # The mean over columns, so that equal tokens without positions have a score of
+        # 1.
         found: Array = (rows @ np.swapaxes(rows, 1, 2))[0] / _WIDTH
         return found
     encoding = panel.as_reals(name, scheme)
@@ -468,6 +485,7 @@ def _scores(name: str, scheme: Scheme, length: int) -> Array:
 
 def _of_keywords(name: str, keywords: Mapping[str, Any], length: int) -> Array:
     """Return the sum of all terms but content, for queries and keys of ones."""
+    # Arguments with heads tell how many heads the tokens need.
     tables = {
         key: as_floating(key, value)
         for key, value in keywords.items()
@@ -478,11 +496,13 @@ def _of_keywords(name: str, keywords: Mapping[str, Any], length: int) -> Array:
         axis = _HEADS_AT[key]
         if table.ndim >= -axis:  # else all heads share it
             heads.append(table.shape[axis])
+    # Tables that are multiplied with tokens tell their width.
     widths = [tables[key].shape[-1] for key in _WIDE if key in tables]
     tokens = np.ones((max(heads, default=1), length, widths[0] if widths else 1))
     if "terms" in keywords:
         raise TypeError(f"{name}: got terms; expected keywords of attention")
     terms = relpos.scores(tokens, tokens, terms=True, **keywords)
+    # Tokens are equal, so that terms of content are the same for every pair.
     left = [term for key, term in terms.items() if key not in _CONTENT]
     scores = np.sum(left, axis=0) if left else np.zeros_like(terms["content"])
     first: Array = scores.reshape(-1, length, length)[0]
@@ -534,6 +554,7 @@ def grid_bias(
     pairs = relpos.grid_labels((rows, columns))
     if labels is not None:
         pairs = _labels_of(labels, pairs.shape, count)
+    # The row of the query, with cells in row-major order.
     of_query = array[pairs[i * columns + j]]
     ax = panel.heat_map(of_query.reshape(rows, columns), look, "grid")
     panel.frame(ax, i, j, fill=False, edgecolor="black", linewidth=2.5)
