@@ -211,8 +211,8 @@ def shaw(case: Case, state: dict[str, Array], dtype: type) -> Run:
 def transformer_xl(case: Case, state: dict[str, Array], dtype: type) -> Run:
     """Run with 12 tokens of memory; the mask shows equally many keys to each token."""
     x, (heads, size) = case["in_w"], case["in_r_w_bias"].shape
+    # Biases are inputs of this upstream, and the module gets none of its own.
     layer = nn.RelPartialLearnableMultiHeadAttn(
-        # Biases are inputs of this upstream, and the module gets none of its own.
         heads, x.shape[-1], size, 0.0, r_r_bias=0, r_w_bias=0, dtype=dtype
     )
     biases = case["in_r_w_bias"], case["in_r_r_bias"]

@@ -75,8 +75,8 @@ def losses(k: int, use_keys: bool, use_values: bool) -> list[float]:
         scores = learner(tokens)
         # Positions without an answer have no gradient.
         grad = np.zeros_like(scores)
+        # The answer of position n is the letter of position n - DISTANCE.
         loss, grad[:, DISTANCE:] = nn.cross_entropy(
-            # The answer of position n is the letter of position n - DISTANCE.
             scores[:, DISTANCE:], tokens[:, :-DISTANCE]
         )
         optimizer.zero_grad()

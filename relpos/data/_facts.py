@@ -157,8 +157,8 @@ def families() -> list[Family]:
     ['absolute', 'relative', 'rotary (RoPE)']
     """
     rows = _OVERVIEW["family"]
+    # TOML has lists, and the field is a tuple.
     return Table(
-        # TOML has lists, and the field is a tuple.
         Family(**(row | {"functions": tuple(row["functions"])})) for row in rows
     )
 
