@@ -59,8 +59,8 @@ def in_child(
         assert child.stdout is not None
         # Each line is read as the child prints it, and not at its end.
         yield from map(json.loads, child.stdout)
+    # The stream has ended, and leaving the block has waited for the child.
     if child.returncode:
-        # The stream has ended, and leaving the block has waited for the child.
         raise subprocess.CalledProcessError(child.returncode, command)
 
 
@@ -118,7 +118,8 @@ def size_of(result: Any) -> int:
 def run_here(name: str, form: str) -> dict[str, Any]:
     row = next(x for x in [*rows.ROWS, rows.PAIRS_ROW] if x.name == name)
     bound(row, form, row.inputs(np.float32, 1, 8, 8))()  # loads what is loaded once
-    # A vector for each pair needs more memory than the large size has.
+    # The form with a vector for each pair stores L x L x D numbers, and has a size of
+    # its own.
     size = PAIRS if row is rows.PAIRS_ROW else LARGE
     run = bound(row, form, row.inputs(np.float32, **size))
 

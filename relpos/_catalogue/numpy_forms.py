@@ -252,7 +252,6 @@ def deberta(
 def pairs(query: Array, key: Array, value: Array, rel_key: Array) -> Array:
     """Attend with Shaw's keys and a vector for each pair: the L x L x d form."""
     row = distances(query.shape[-2], rel_key.shape[0] // 2)
-    # An array of L x L x d, which the other forms avoid.
     keys = key[:, None] + rel_key[row]
     s = np.einsum("hid,hijd->hij", query, keys, optimize=True) * root(query)
     return softmax(s, is_causal=False) @ value

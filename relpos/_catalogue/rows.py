@@ -104,7 +104,7 @@ def arguments_of(scheme: str, is_causal: bool = False) -> Callable[..., Inputs]:
 
     def inputs(dtype: Any, heads: int, length: int, dim: int) -> Inputs:
         shapes = known.shapes(heads, length, length, dim, CLIP, is_causal)
-        # The biases of Transformer-XL are one vector for all heads here.
+        # The biases u and v are one vector for all heads here.
         shared = {n: (dim,) for n in shapes if n.startswith("pos_bias")}
         tables = {n: shape for n, shape in shapes.items() if n not in own} | shared
         made = tokens_of(dtype, heads, length, dim, **tables)
@@ -173,7 +173,6 @@ def relative_error(got: Array, expected: Array) -> float:
 
 def largest_error(got: Named, expected: Named) -> float:
     """Return the largest relative error of results; infinity where one is missing."""
-    # A missing gradient is an error that no limit allows.
     if got.keys() != expected.keys():
         return np.inf
     return float(

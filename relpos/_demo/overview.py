@@ -82,7 +82,6 @@ def requirements(report: Report) -> None:
         verdicts = ["yes" if finding.met else "no" for finding in audit]
         cells = [f"{v} {f.value:.2g}" for v, f in zip(verdicts, audit, strict=True)]
         rows.append([name, *cells])
-        # Verdicts are compared in the order of the requirements.
         others = sum(a != b for a, b in zip(verdicts, known.split(), strict=True))
         report.check(f"{name}: other verdicts than known", others, 0)
     header = ["", *relpos.EncodingAudit._fields]

@@ -201,7 +201,6 @@ def content(report: Report) -> str:
 
 def summary(report: Report) -> Iterator[str]:
     yield "<h1>relpos demo</h1>"
-    # The seconds of all steps.
     kind, seconds = "bad" if report.failed else "good", sum(report.seconds)
     yield f'<p class="result {kind}">{report.summary()}, in {seconds:.0f} s</p>'
     if report.facts:
@@ -287,7 +286,6 @@ def folded(title: str, content: str) -> str:
 def boxed(caption: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a table in a box that scrolls where it is wider than the page."""
 
-    # The first cell of a line is its header.
     def line(cells: Sequence[str], first: str, other: str) -> str:
         tags = [first, *[other] * (len(cells) - 1)]
         pairs = zip(tags, cells, strict=True)

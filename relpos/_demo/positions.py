@@ -42,7 +42,6 @@ def sentences(report: Report) -> None:
     shown = dict(zip(titles, ways.values(), strict=True))
     report.picture("sentences", words=(SHORT, LONG), ways=shown)
     report.table(
-        # The first column is s = 0, where B begins with A's number of words.
         "table",
         ["", *(f"s = {s}" for s in range(len(LONG) - len(SHORT) + 1))],
         # The distance of A to each run of as many words of B.

@@ -70,7 +70,6 @@ def demo(
 
     """
     report = page.PageReport(quiet=as_json) if report is None else report
-    # Each step is in the report as soon as it ends.
     for step in [step for step in STEPS if plots or step is not pictures]:
         step(report)
         report.end()

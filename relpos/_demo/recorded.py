@@ -45,7 +45,6 @@ def load(name: str) -> Case:
 
 
 def differences(name: str, case: Case, dtype: type) -> Gaps:
-    # The arrays in the dtype; all else stays.
     known, core = cast(case, dtype), CORES[name]
     result = core.run(known)
     # Errors of outputs are absolute, those of gradients relative to the largest.

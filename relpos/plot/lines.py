@@ -601,7 +601,6 @@ def loss_curves(
     look = panel.look_of(**options)
     panel.check_limits(look.limits, above=0.0 if logarithmic else None)
     negative = any((values < 0).any() for values in curves.values())
-    # An axis of losses begins at 0, so that two pictures can be compared.
     if look.limits[0] is None and not logarithmic and not negative:
         look = look._replace(limits=(0.0, look.limits[1]))
     # A logarithmic axis has no number up to 0.

@@ -119,7 +119,6 @@ def look_of(
     figure: Figure | None = None,
 ) -> Look:
     """Check the options that pictures share."""
-    # None stays None: the picture itself chooses the limit.
     low = None if vmin is None else as_real("vmin", vmin)
     high = None if vmax is None else as_real("vmax", vmax)
     if title is not None and not isinstance(title, str):
@@ -215,7 +214,6 @@ def _completed(docstring: str, names: list[str], shared: Mapping[str, str]) -> s
             entries.append(f"{name} : {text}")
     order_of_names = [*names, "**keywords"]
 
-    # Entries come in the order of the signature.
     def place(entry: str) -> int:
         first_name = re.split("[, ]|\n", entry)[0]
         return order_of_names.index(first_name)

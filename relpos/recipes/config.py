@@ -140,7 +140,6 @@ def _umt5(model: _Model) -> Keywords:
 
 
 def _t5(model: _Model) -> Keywords:
-    # Only layer 0 has the weight, in each stack.
     return _umt5(model._replace(layer=0))  # whose weight is that of all layers
 
 
@@ -199,7 +198,8 @@ def _embeddings(model: _Model) -> tuple[Array, int | None]:
     """Return the embeddings, normalised as the model does, and the buckets' reach."""
     rows = as_floating("rel_embeddings", model.weight(r"rel_embeddings\.weight"))
     reach = model.number("max_relative_positions", -1, least=None)
-    # A negative value of the configuration means that there is none.
+    # A value below 1 means that the model has no length of its own for relative
+    # positions.
     if reach < 1:
         reach = model.number("max_position_embeddings")
     buckets = 0

@@ -166,7 +166,6 @@ def alibi_slopes(num_heads: int, *, max_exponent: float = 8.0) -> Floats:
     Any other number takes the largest power of two below it, then every second slope of
     twice as many heads. Returns (H,).
     """
-    # The largest power of two that is not above the number of heads.
     n = 1
     while 2 * n <= num_heads:
         n *= 2

@@ -83,7 +83,6 @@ def sinusoidal_shift_matrix(
     angle = offset * frequencies(dim, base, layout)
     half = dim // 2
     c = np.arange(half)
-    # Columns of the sine and of the cosine of each frequency.
     sine, cosine = (2 * c, 2 * c + 1) if layout == "interleaved" else (c, half + c)
     matrix = np.zeros((dim, dim))
     # The four entries of each 2 x 2 rotation. They are set by index arrays of the same

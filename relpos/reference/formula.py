@@ -97,8 +97,8 @@ def allowed(
     xp = namespace(r)
     left, right = (None, None) if window is None else window
     see = xp.ones(r.shape, dtype=xp.bool_)
-    # The limits below compare with j and not with r: they count keys from the first
-    # one, whatever the offset of the queries is.
+    # key_ranges and key_lengths count keys from the first one, whatever the offset of
+    # the queries is.
     j = xp.arange(r.shape[-1])
     if is_causal:
         see = see & (r <= 0)
@@ -135,7 +135,6 @@ def table_rows(
     xp = namespace(r)
     count = rows if buckets is None else len(buckets)
     if first is None:
-        # Of an odd number of rows the middle one belongs to relative position 0.
         if count % 2 == 0:
             raise ValueError(f"{count} rows have no middle: give min_relative_position")
         first = -((count - 1) // 2)
@@ -474,8 +473,8 @@ def terms(query: ArrayLike, key: ArrayLike, value: ArrayLike, **keywords: Any) -
         # alike.
         tables["rel_bias"] = x["rel_bias"][..., None]
     if x["enable_gqa"]:
-        # Query heads that share a key head follow one another: head h reads key head h
-        # // group.
+        # Query head h reads key head h // group: the query heads of a group are
+        # neighbours.
         group = q.shape[-3] // k.shape[-3]
         k, v = xp.repeat(k, group, -3), xp.repeat(v, group, -3)
     # Only what depends on positions needs to know where the queries are.

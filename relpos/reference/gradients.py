@@ -125,7 +125,6 @@ def attention_backward(
     if "rel_key" in x.tables and options.get("position_query") is None:
         dq = dq + gradients["position_query"]
     for name in ("pos_bias_u", "pos_bias_v", "position_query"):
-        # Without such an input there is nothing to return its gradient for.
         if options.get(name) is None:
             gradients.pop(name, None)
         else:
@@ -133,8 +132,6 @@ def attention_backward(
     return AttentionGradients(
         sum_to(dq, np.shape(query)),
         of_key_heads(dk, np.shape(key)),
-        # In the order of the sums: over queries, then query heads of a key head, then
-        # repeats.
         of_key_heads(np.sum(dX, axis=-3), np.shape(value)),
         **gradients,
     )
