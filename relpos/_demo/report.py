@@ -122,7 +122,6 @@ class Report:
     def setting(self) -> str:
         """Return the version, the kernels, the threads, NumPy and BLAS as a text."""
         facts = {"blas": "none"} | self.facts
-        # The name of a BLAS is before its options.
         blas = " ".join(facts["blas"].split()[:3])  # without its options
         return (
             "relpos {version}, kernels {isa}, threads: {threads}, NumPy {numpy}, "

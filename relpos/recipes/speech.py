@@ -285,7 +285,6 @@ def wavlm(
     weight = as_shaped(
         "gru_rel_pos_linear_weight", gru_rel_pos_linear_weight, 2 * _SUMMED, "D"
     )
-    # The layer has eight outputs, four for each number of the gate.
     bias = as_shaped("gru_rel_pos_linear_bias", gru_rel_pos_linear_bias, 2 * _SUMMED)
     embed = as_shaped("rel_attn_embed", rel_attn_embed, "num_buckets", const.shape[1])
     check_buckets("rel_attn_embed", embed, len(embed))
@@ -693,8 +692,8 @@ class _Layer(NamedTuple):
 
     def recipe(self, **own: Any) -> Recipe:
         heads, _, dim = self.query.shape[-3:]
-        # The query has the factor; softplus(0) is log 2, by which the scale is divided
-        # below.
+        # The query takes the scale of each column. softplus(0) is log 2, by which
+        # `scale` is divided below.
         factor = softplus(doubles(self.scale))
         rows = projected(self.weight, self.rows, heads)
         keywords = {

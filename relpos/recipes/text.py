@@ -340,7 +340,7 @@ def layoutlmv3(
         count = table.shape[1]
         check_buckets(name, table, count)
         reach = "max_rel_pos" if name == "rel_pos_bias" else "max_rel_2d_pos"
-        # Half of the buckets are for one direction, and half of those for a distance
+        # Half of the buckets are for one direction, and half of those hold one distance
         # each. The logarithmic range begins beyond these, so that max_distance is
         # larger.
         farthest = as_length(reach, reaches[reach], count // 4 + 1)
@@ -723,11 +723,10 @@ def _segments_backward(
     grad_query = np.einsum("n...hi,nhd->...hid", sums, g)
     moved = (sums[..., None] * (q + s[:, None, :])).sum(axis=-2)  # (2, ..., H, D)
     batch = tuple(range(q.ndim - 3))
-    # The bias s is added to the query, so that its gradient is that of the query,
-    # summed.
     grad_segment = moved.sum(axis=tuple(axis + 1 for axis in batch))
     return {
         "query": like(grad_query, query),
         "segment_embed": like(grad_segment, segment_embed),
+        # The bias is added to every query, so that its gradient is the sum of theirs.
         "pos_bias_s": like(grad_query.sum(axis=(*batch, -2)), bias),
     }

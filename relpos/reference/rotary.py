@@ -122,7 +122,6 @@ def apply_rotary_backward(
     grad_theta = slope[..., rotation.a] + slope[..., rotation.b]
     if keywords.get("inverse", False):
         grad_theta = -grad_theta
-    # An array that was not given has no gradient.
     of_frequencies = of_angles = None
     if keywords.get("inv_freq") is not None:
         where = np.arange(x.shape[-2]) if positions is None else as_plain(positions)

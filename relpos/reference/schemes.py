@@ -130,13 +130,12 @@ def shaw_attention_split(
     """
     arrays = as_float64(query, key, value, rel_key, rel_value)
     xp, q, k, v, a_key, a_value = arrays
-    # The axes of batch and heads go, because one offset serves all.
+    # The axis of heads has length 1 and goes: one offset serves all heads.
     r = relative(q, k)[0]
     a_key = a_key[table_rows(r, a_key.shape[-2])[0]]
     a_value = a_value[table_rows(r, a_value.shape[-2])[0]]
     n, d = q.shape[-2:]
     # The second product: of query i with its own n rows, for all batch items at once.
-    # One product for each query position, of all batch items and heads with its n rows.
     rows = [q[..., i, :].reshape(-1, d) @ a_key[i].T for i in range(n)]
     rows = [row.reshape(*q.shape[:-2], n) for row in rows]
     e = (q @ xp.swapaxes(k, -1, -2) + xp.stack(rows, -2)) / float(np.sqrt(d))
