@@ -184,7 +184,6 @@ def alibi_bias(num_heads_or_slopes: int | ArrayLike, length: int) -> Floats:
     if isinstance(num_heads_or_slopes, int | np.integer):
         num_heads_or_slopes = alibi_slopes(int(num_heads_or_slopes))
     xp, m = as_float64(num_heads_or_slopes)
-    # The new axis is that of the offsets.
     return -m[..., None] * xp.asarray(np.abs(offsets(length)))
 
 
@@ -270,7 +269,6 @@ def t5_bias_backward(
         num_buckets=num_buckets,
         max_distance=max_distance,
     )
-    # A product with 0 and 1 sums the offsets of each bucket.
     is_row = row == np.arange(num_buckets)[:, None]
     return is_row.astype(np.float64) @ np.swapaxes(grad, -1, -2)
 
@@ -301,7 +299,6 @@ def deberta_bucket(
 
     relative = as_plain(relative_position)
     buckets = [bucket(abs(int(r))) for r in relative.ravel()]
-    # The sign comes last: buckets are symmetric.
     return np.sign(relative) * np.reshape(buckets, relative.shape)
 
 
@@ -315,7 +312,6 @@ def kerple_bias(
 
     r1, r2 (..., H) -> (..., H, 2·length - 1).
     """
-    # A new last axis is that of the offsets.
     xp, r1, r2, r = as_float64(r1, r2, np.abs(offsets(length)))
     r1, r2 = r1[..., None], r2[..., None]
     if kind == "log":
@@ -386,7 +382,6 @@ def scalar(
 ) -> tuple[Floats, Floats, Floats]:
     """x_ij and its derivatives by c and threshold; half of max's at a tie."""
     xp, c, threshold, j = as_float64(c, threshold, np.arange(shape[1]))
-    # The query's absolute position, which normalizes the distance.
     p = xp.asarray(np.arange(shape[0]) + float(o))[:, None]
     r, limit = j - p, xp.abs(threshold)
     # Of a query near the start the threshold takes the place of its position.
@@ -429,7 +424,6 @@ def fire_bias_backward(
         c, threshold, grad.shape[1:], query_offset, signed, eps
     )
     before = a.reshape(-1)[:, None, None] * x + b[:, None, None]
-    # relu passes a gradient on where its argument was positive, and not at 0.
     back = np.where(before > 0, np.einsum("hk,hij->kij", v, grad), 0.0)
     grad_x = np.einsum("k,kij->ij", a.reshape(-1), back)
     return {

@@ -62,7 +62,6 @@ def sinusoidal(
     waves = xp.sin(phase), xp.cos(phase)
     if layout == "interleaved":
         columns = xp.stack(waves, axis=-1)
-        # An odd `dim` drops the last cosine.
         return columns.reshape(*n.shape, 2 * omega.shape[-1])[..., :dim]
     # The column of zeros of an odd `dim`; without one it has width 0.
     nothing = xp.zeros((*n.shape, dim - 2 * len(omega)))
@@ -100,7 +99,6 @@ def index_encoding(length: int, dim: int) -> Floats:
 
 def normalized_index_encoding(length: int, dim: int) -> Floats:
     """p[n, c] = n / (length - 1), and 0 where length is 1. Returns (length, dim)."""
-    # The maximum keeps a single position from a division by 0.
     return index_encoding(length, dim) / max(length - 1, 1)
 
 
@@ -188,7 +186,6 @@ def conv_encoding_backward(
     _, grad, tokens, taps = as_float64(grad_out, x, weight)
     seen = visible(tokens, mask)
     g = seen * grad
-    # All axes but the channels are summed: batch axes and tokens.
     every = tuple(range(tokens.ndim - 1))
     by_tap = np.moveaxis(taps, 0, -1)
     # The identity of the residual connection: x + convolution.

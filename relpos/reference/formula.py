@@ -102,7 +102,6 @@ def allowed(
     j = xp.arange(r.shape[-1])
     if is_causal:
         see = see & (r <= 0)
-    # A window of (left, right) limits each side alone, and None leaves a side open.
     if left is not None:
         see = see & (r >= -left)
     if right is not None:
@@ -549,7 +548,6 @@ def visible_rows(x: Floats, see: Bools, axis: int) -> Floats:
 def products(x: Terms) -> Floats:
     """The sum under the cap: scale·[(q_i + u)·k_j + (q_i + v)·A[l] + k_j·C[l]]."""
     xp = namespace(x.q)
-    # The axes are i for queries, j for keys and d for columns, as in the formula.
     s = x.scale * xp.einsum("...id,...jd->...ij", x.q + x.u, x.k)
     if "rel_key" in x.tables:
         A = x.of_pairs("rel_key")
@@ -653,7 +651,6 @@ def philox4x32(
             (product0 >> SHIFT) ^ x3 ^ k1,
             product0 & LOW,
         )
-        # The key is advanced after each round, modulo 2^32.
         k0, k1 = (k0 + INCREMENTS[0]) & LOW, (k1 + INCREMENTS[1]) & LOW
     return x0, x1, x2, x3
 

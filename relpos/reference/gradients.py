@@ -101,10 +101,8 @@ def attention_backward(
     dq, dk, gradients = of_scores(x, passed(x, dS)[..., None], see)
     if "rel_value" in x.tables:
         gradients["rel_value"] = to_rows(x, "rel_value", dX)
-    # A bias is a table of one column, which the last index removes.
     if "rel_bias" in x.tables:
         gradients["rel_bias"] = to_rows(x, "rel_bias", dS[..., None])[..., 0]
-    # A mask of bools has no gradient.
     if attn_mask is not None and as_plain(attn_mask).dtype != bool:
         gradients["attn_mask"] = sum_to(dS, np.shape(attn_mask))
     if sinks is not None:

@@ -87,7 +87,6 @@ def cope_attention(
     g = xp.where(see, sigmoid(content), 0.0)
     # A sum over t from j to i is a cumulative sum from the end.
     pos = xp.flip(xp.cumsum(xp.flip(g, (-1,)), axis=-1), (-1,))
-    # Positions beyond the table take its last row.
     pos = xp.minimum(pos, e.shape[-2] - 1.0)
     floor = xp.floor(pos)
     # Products with all rows first: each pair then interpolates two of these numbers.
@@ -273,7 +272,6 @@ def selective_rotary(
     """
     xp, phi, omega = as_float64(increments, inv_freq)
     theta = xp.cumsum(phi, axis=-2)
-    # Without frequencies an increment is the angle itself.
     if omega is not None:
         theta = theta * omega
     return apply_rotary(x, angles=theta, interleaved=interleaved)

@@ -74,8 +74,6 @@ def as_rotation(
     rotary_dim; θ = (position + offset)·ω_c unless angles give it, -θ if inverse.
     """
     columns = x.shape[-1] if rotary_dim is None else rotary_dim
-    # Only the first 2h columns rotate; an odd column count leaves the last one as it
-    # is.
     c = np.arange(columns // 2)
     if angles is None:
         where = np.arange(x.shape[-2]) if positions is None else positions
@@ -180,7 +178,6 @@ def rotary_frequencies(
         return stretched(omega, np.asarray(values[key]), np.ones(dim // 2))
     if name == "llama3":
         low, high = values["low_freq_factor"], values["high_freq_factor"]
-        # Rotations of each pair over the original length.
         turns = n * omega / (2 * np.pi)
         return stretched(omega, s, np.clip((high - turns) / (high - low), 0, 1))
     # yarn: a ramp over the pairs that rotate `fast` to `slow` times in n positions.
@@ -213,7 +210,6 @@ def rotary_magnitude(
         return 1.0
     name, values = scaling
     assert isinstance(values, Mapping)
-    # A model's own factor comes before the formulas.
     if values.get("attention_factor") is not None:
         return float(values["attention_factor"])
     n = values["original_max_position_embeddings"]
@@ -259,11 +255,9 @@ def mrope_angles(
     if interleaved:
         axes = [c % 3 if c < 3 * sections[c % 3] else 0 for c in range(len(omega))]
     else:
-        # Each run has an axis, and its pairs follow one another.
         axes = []
         for run, count in enumerate(sections):
             axes += [run % 3] * count
-    # The new last axis is that of the pairs.
     return xp.stack([p[a] * w for a, w in zip(axes, omega, strict=True)], axis=-1)
 
 
@@ -300,7 +294,6 @@ def rotary_from_config(
     Scalings as in `rotary_frequencies`. dynamic: n = max_position_embeddings.
     proportional: dim = head_dim, and the part is of the rotated pairs.
     """
-    # A copy, since entries are removed below.
     rope = dict(config["rope_parameters"])
     rope = rope if layer_type is None else dict(rope[layer_type])
     name, base = rope.pop("rope_type"), rope.pop("rope_theta")
@@ -317,7 +310,6 @@ def rotary_from_config(
     if name == "linear":
         scaling = name, rope["factor"]
     elif name != "default":
-        # Values of the configuration win over these defaults.
         rope = {"max_position_embeddings": longest, LENGTH: longest} | rope
         if name == "dynamic":
             # For `dynamic` the original length is that of the model, whatever the entry

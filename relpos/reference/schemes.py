@@ -139,7 +139,6 @@ def shaw_attention_split(
     rows = [q[..., i, :].reshape(-1, d) @ a_key[i].T for i in range(n)]
     rows = [row.reshape(*q.shape[:-2], n) for row in rows]
     e = (q @ xp.swapaxes(k, -1, -2) + xp.stack(rows, -2)) / float(np.sqrt(d))
-    # Hidden pairs are -inf before the softmax, so that their weight is 0.
     p, _ = softmax(xp.where(allowed(r, is_causal), e, -np.inf))
     return p @ v + xp.stack([p[..., i, :] @ a_value[i] for i in range(n)], -2)
 
@@ -172,7 +171,6 @@ def skewed_scores(
 def music_origin(table: Floats, is_causal: bool, first: int | None) -> int | None:
     """Relative position of row 0, `first` if given; None: the table is centred."""
     if first is None and is_causal:
-        # Row R - 1, the last one, is relative position 0.
         return 1 - table.shape[-2]
     return first
 
@@ -393,7 +391,6 @@ def with_rows(x: Floats, table: Floats | None, label: Ints) -> Floats:
     # Without edges there is no row to read, not even one to hide.
     if table is None or not label.size:
         return x
-    # Row 0 is read for an edge without a label, and not used.
     rows = table[..., np.maximum(label, 0), :]
     return x + namespace(x).where(label[:, None] >= 0, rows, 0.0)
 
