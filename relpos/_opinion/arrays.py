@@ -51,6 +51,8 @@ def as_arrays(inputs: Sequence[Any]) -> list[Any]:
 def as_tensor(value: Any) -> Any:
     """Return a tensor of a copy of an array; hand other values on."""
     torch = sys.modules["torch"]
+    # from_numpy shares memory, and a function that works in place would change the
+    # array.
     return torch.from_numpy(value.copy()) if isinstance(value, np.ndarray) else value
 
 
@@ -65,7 +67,9 @@ def copied(value: Any, name: str = "inputs") -> Any:
         duplicate = value.detach().clone()
         return duplicate.requires_grad_().clone() if value.requires_grad else duplicate
     if isinstance(value, tuple) and hasattr(value, "_fields"):
+        # A named tuple takes its fields one by one, not as one sequence.
         return type(value)(*map(copied, value))
+    # A subclass may have another constructor: it is left to deepcopy below.
     if type(value) in (list, tuple):
         return type(value)(map(copied, value))
     if isinstance(value, dict):  # and what is derived from it, as results of models
@@ -106,6 +110,7 @@ def largest(array: Array, where: Any = True) -> float:
 
 def zeros_and_ones(mask: Array) -> bool:
     """Return True if a floating mask holds zeros, ones and no other numbers."""
+    # Zeros alone add nothing, and the softmax takes away what ones alone add.
     ones = mask == 1
     some = mask.dtype.kind == "f" and ones.any() and not ones.all()
     return bool(some and (ones | (mask == 0)).all())
@@ -128,8 +133,11 @@ def added_mask(name: str, value: Any) -> str | None:
 def called(function: Any, inputs: tuple[Any, ...]) -> Any:
     """Call a function with copies of inputs; with others where it refuses these."""
     tensors = "torch" in sys.modules and [*map(as_tensor, inputs)]
+    # The inputs come first as they are, then as the other kind. A function says by one
+    # of `REFUSALS` that it does not take them.
     kinds: list[Any] = [inputs, tensors] if tensors else [inputs]
     if is_module(function):
+        # A module takes tensors alone, and they are the last kind.
         kinds = kinds[-1:]
     elif any(map(is_tensor, inputs)):
         kinds[1] = [as_numpy("input", x) for x in inputs]
@@ -141,6 +149,8 @@ def first_accepted(call: Callable[[Kind], Result], kinds: Sequence[Kind]) -> Res
     try:
         return call(kinds[0])
     except REFUSALS:
+        # The error that is raised in the end is the first one: later ones are about
+        # inputs that the caller did not pass.
         for kind in kinds[1:]:
             with suppress(*REFUSALS):
                 return call(kind)
@@ -162,7 +172,9 @@ def unchanged(*things: Any, evaluated: bool = False) -> Iterator[None]:
         stack.callback(np.random.set_state, state)
         torch: Any = sys.modules.get("torch")
         if hasattr(torch, "random"):
+            # No other devices are asked for: everything runs on the CPU.
             stack.enter_context(torch.random.fork_rng(devices=[]))
+        # Modes are noted before `eval` is called, which changes those of all parts.
         for thing in things:
             for part in _parts(thing):
                 stack.callback(_set_mode, part, part.training)
@@ -176,6 +188,8 @@ def _parts(thing: Any) -> list[Any]:
     """List everything that has a mode: a module or layer, and its parts."""
     if is_module(thing):
         return [*thing.modules()]
+    # Parts are found by the attributes of each other. They are told apart by id, since
+    # one part may be reached in several ways.
     parts: dict[int, Any] = {}
     waiting = [thing]
     while waiting:
@@ -196,6 +210,8 @@ def _keep_numbers(stack: ExitStack, thing: Any) -> None:
     """Put parameters, buffers and gradients back when the stack is left."""
     if is_module(thing):
         for part in thing.modules():
+            # A call may put another tensor in the place of a buffer, or change its
+            # numbers: both are put back.
             stack.callback(part._buffers.update, dict(part._buffers))
         for tensor in (*thing.parameters(), *thing.buffers()):
             if hasattr(tensor, "materialize"):  # it has no numbers before the call

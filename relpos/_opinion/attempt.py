@@ -190,6 +190,7 @@ def meaningful(keywords: Mapping[str, Any]) -> dict[str, Any]:
 def _hiding_of(attempt: Attempt) -> Hiding:
     """Return the set of each argument that hides, their mask, and its numbers."""
     r = distances(attempt)
+    # An array of one axis says that there is no mask: `evaluate` asks for `ndim`.
     numbers = finite = np.zeros(1)
     arguments = attempt.arguments(HIDING)
     mask = arguments.pop("attn_mask", None)
@@ -199,6 +200,8 @@ def _hiding_of(attempt: Attempt) -> Hiding:
         if visible.ndim > 3:  # the results have its items, whatever it hides
             numbers = np.zeros((*visible.shape[:-2], 1, 1))
         shape = (*visible.shape[:-2], *r.shape[-2:])
+        # The mask may have axes of length 1 for queries and keys, but a set has all
+        # pairs.
         pairs["attn_mask"] = np.broadcast_to(visible, shape)
         if mask.dtype != bool:
             most = float(np.finfo(np.float64).max) / 4  # as `attention` has it
@@ -249,6 +252,8 @@ def relative_to(attempt: Attempt, offset: Array | None = None) -> Array:
     """Return key minus query positions, (..., Lq, Lk), by its offset or another."""
     lq, lk = attempt.lengths
     start = attempt.offset if offset is None else offset
+    # Items of the batch may have offsets of their own, which get axes for queries and
+    # keys.
     at = np.arange(lq)[:, None] + start[..., None, None]
     return np.asarray(np.arange(lk) - at)
 

@@ -63,6 +63,7 @@ def begin(
     x |= arguments
     function = function_of(scheme)
     _check_names(function, x)
+    # Both take their own arguments out of x, so that those of `attention` remain.
     rotary = _take_rotary(x) if function == "apply_rotary" else None
     fire = _add_fire(x) if function == "fire_attention" else None
     if function == "transformer_xl_attention":
@@ -136,6 +137,7 @@ def _take_rotary(x: dict[str, Any]) -> Rotary:
         del options[name]
         rows = arrays[name].astype(np.float64) + options.pop("offset", 0)
         return _placed_among_keys(name, rows, x, offset)._replace(options=options)
+    # The offset of an item gets axes for heads and positions.
     start, offset = options.pop("offset", 0), np.asarray(offset)[..., None, None]
     return Rotary(options, start + np.arange(lq) + offset, start + np.arange(lk))
 
@@ -160,6 +162,8 @@ def _placed_among_keys(
     """Return the positions or angles of queries and keys, from those of the keys."""
     (heads, lq), lk = x["query"].shape[-3:-1], x["key"].shape[-2]
     of_angles = name == "angles"
+    # Positions get a column, so that positions and angles are (..., Lk, columns) until
+    # the end.
     rows = np.atleast_2d(rows if of_angles else rows[..., None])
     rows = np.broadcast_to(rows, (*rows.shape[:-2], lk, rows.shape[-1]))
     first = as_integers("query_offset", offset)
@@ -173,6 +177,7 @@ def _placed_among_keys(
     if rows.shape[-3:-2] not in ((), (1,)):  # of each key head
         rows = np.repeat(rows, heads // rows.shape[-3], axis=-3)
     if first.ndim:
+        # Each item has queries at other keys, which one slice of all items cannot take.
         at = (first[..., None] + np.arange(lq))[..., None, :, None]
         lead = np.broadcast_shapes(at.shape[:-2], rows.shape[:-2])
         every = np.broadcast_to(rows, (*lead, *rows.shape[-2:]))
@@ -204,9 +209,11 @@ def _add_fire(x: dict[str, Any]) -> tuple[Fire, Array]:
     given = {name: x.pop(name) for name in (*NAMES, "signed", "eps") if name in x}
     lq, lk, offset = _placed(x)
     made = partial(fire_bias, **given, query_length=lq, key_length=lk)
+    # `fire_bias` takes one offset: the biases of several items are stacked.
     offsets = as_integers("query_offset", offset)
     biases = [made(query_offset=int(n)) for n in offsets.flat]
     bias = np.reshape(biases, (*offsets.shape, *np.shape(biases)[1:]))
+    # `scores` has no operand for FIRE, whose bias becomes numbers of the mask.
     mask = 0.0 if x.get("attn_mask") is None else x["attn_mask"]
     is_bool = np.asarray(mask).dtype == bool
     x["attn_mask"] = np.where(mask, bias, -np.inf) if is_bool else bias + mask
@@ -222,6 +229,7 @@ def _exact(x: dict[str, Any], view: str) -> Attempt:
         x["scale"] = 1.0 / np.sqrt(x["query"].shape[-1])
     if x.get("beyond") == "raise":
         x["beyond"] = "clip"  # no visible pair lies beyond
+    # From here on all changes may assume as many key heads as query heads.
     group = 1
     if x.pop("enable_gqa", False):
         group = x["query"].shape[-3] // x["key"].shape[-3]

@@ -37,6 +37,7 @@ class Buckets(NamedTuple):
 def _tried(length: int) -> list[int]:
     """List the last distances that buckets may have."""
     near = (length, length - 1, length + 1, 2 * length)
+    # Distances of published models come first, since the first that fits is taken.
     return [*dict.fromkeys((*_REACHES, *near, *range(2, 128)))]
 
 
@@ -51,6 +52,8 @@ def _settings_of(
     kinds = [Buckets(rows, 0, both) for both in (True, False)]
     if first <= 0 < len(buckets) + first:
         centre = buckets[-first]
+        # DeBERTa's buckets are counted from a row in the middle. The call does not have
+        # its bucket size, which follows from all rows or from this one.
         sizes = ((rows + 1) // 2, centre, centre + 1)
         kinds += [Buckets(size, 0, centre=centre) for size in dict.fromkeys(sizes)]
     fitting = []
@@ -59,6 +62,8 @@ def _settings_of(
             settings = kind._replace(reach=reach)
             computed = buckets_of(settings, r)
             if computed is not None and np.array_equal(computed, expected):
+                # Other distances that make the same buckets would only repeat the
+                # attempts.
                 fitting.append(settings)
                 break
     return tuple(fitting)
@@ -84,11 +89,15 @@ def by_buckets(
     if buckets is None or not names:
         return
     rows = attempt.get(names[0]).shape[axis_of(names[0])]
+    # A list of buckets may end before the call does: it is made for all distances of
+    # both.
     first, reach = first_of(attempt, names[0]), relative_to(attempt)
     reach = np.clip(reach, -_FARTHEST, _FARTHEST)
     last = max(first + len(buckets) - 1, int(reach.max(initial=0)))
     r = np.arange(min(first, int(reach.min(initial=0))), last + 1)
     right = np.clip(r - first, 0, len(buckets) - 1)
+    # Many settings make the same buckets. The right ones are among them, so that no
+    # attempt is the formula itself.
     seen = {np.asarray(buckets, np.int64)[right].tobytes()}
     for settings in _settings_of(tuple(map(int, buckets)), first, rows):
         for computed in rule(settings, r):
@@ -126,6 +135,8 @@ def by_logarithm(
 ) -> Array:
     """Return buckets by a logarithm, with another rounding or exact part."""
     if settings.centre is not None:
+        # DeBERTa's buckets have a sign, are exact up to the middle itself, and have one
+        # bucket and one distance fewer in the logarithm than T5's.
         n, middle = np.abs(r), exact or settings.rows // 2
         width, last = settings.rows // 2 - 1, settings.reach - 1
         share = np.log(np.maximum(n, 1) / middle) / np.log(last / middle)
@@ -134,6 +145,7 @@ def by_logarithm(
     rows, n, side = _of_direction(settings, r, later)
     exact = exact or rows // 2
     share = np.log(np.maximum(n, 1) / exact) / np.log(settings.reach / exact)
+    # All distances from the last one on have the last bucket of their side.
     far = np.minimum(exact + rounding(share * (rows - exact)), rows - 1)
     return np.asarray(side + np.where(n < exact, n, far))
 
@@ -174,6 +186,7 @@ def own_side(settings: Buckets, r: Array) -> Iterator[Array]:
 
 def other_exact(settings: Buckets, r: Array) -> Iterator[Array | None]:
     rows = settings.rows // (2 if settings.both else 1)
+    # The rounding stays that of the rule: DeBERTa rounds upwards, and T5 downwards.
     rounding = np.ceil if settings.centre is not None else np.floor
     for exact in dict.fromkeys((rows // 4, rows // 2 + 1, rows // 2 - 1, rows)):
         if 0 < exact < settings.reach - 1:
@@ -204,6 +217,8 @@ def slopes_of(attempt: Attempt) -> Slopes | None:
         return None
     r = np.arange(bias.shape[-1]) + first_of(attempt, "rel_bias")
     distance = np.abs(r)
+    # The first entry alone gives the slopes. The bias is one of slopes if all others
+    # agree.
     slopes = -bias[..., :1] / max(float(distance[0]), 1.0)
     if bias.ndim > 2 or not distance[0]:
         return None
@@ -228,7 +243,9 @@ def by_slopes(
         words, bias = result if isinstance(result, tuple) else ("", result)
         if bias.ndim == 1:
             bias = -bias[:, None] * np.abs(known.r)
+        # A bias without an axis of heads is put back without it.
         bias = np.broadcast_to(bias, np.atleast_2d(right).shape).reshape(right.shape)
+        # The slopes of many heads are small, so that only relative differences count.
         if not np.allclose(bias, right, rtol=1e-9, atol=0):
             yield attempt.told(words, rel_bias=bias)
 
@@ -254,9 +271,11 @@ def slopes_of_other_heads(alibi: Slopes) -> Iterator[Array]:
         yield from (alibi_slopes(heads), _power(heads))
     for count, rule in product((2, 4, 8, 3), (alibi_slopes, _power)):
         slopes = rule(count * heads)
+        # A rank has heads that follow each other, or each count-th one.
         yield from slopes.reshape(count, heads)
         yield from (slopes[::count], slopes[count - 1 :: count])
     for count, rule in product(range(1, heads), (alibi_slopes, _power)):
+        # Fewer slopes than heads are repeated as a whole, or one by one.
         yield np.resize(rule(count), heads)
         if heads % count == 0:
             yield np.repeat(rule(count), heads // count)
@@ -284,6 +303,7 @@ def slopes_in_other_order(alibi: Slopes) -> Iterator[Worded]:
 def slopes_by_other_rules(alibi: Slopes) -> Iterator[Array]:
     right, heads = alibi.slopes[:, 0], len(alibi.slopes)
     h = np.arange(1.0, heads + 1)
+    # Heads are counted from 1 or from 0, along a line and then along powers.
     for count in (h, h - 1):
         yield from (count / heads, 1.0 - count / heads)
         for base, most in product((2.0, np.e, 10.0), (8.0, 4.0, 16.0, 1.0, heads)):

@@ -55,6 +55,7 @@ class Checked(NamedTuple):
 
     def cells(self) -> list[str]:
         """The row as texts."""
+        # A row without gradients has empty cells in their columns.
         errors = [f"{error:.1e}" for error in self.errors] + ["", ""]
         return [self.name, *errors[:4], "ok" if self.passed else "DIFFERS"]
 
@@ -91,6 +92,8 @@ def check_row(row: Row) -> Checked:
     inputs = row.inputs(np.float32, **GRADIENT_SIZE)
     shape = row.relpos(**inputs).shape
     grad_out = draw(np.random.default_rng(1), np.float32, *shape)
+    # Both forms are compared with, and the larger error counts. np.max hands on nan,
+    # which Python's max may drop.
     forms = row.reference, form_of(row)
     expected = [by_torch(form, inputs, grad_out) for form in forms if form]
     outputs, gradients = [], []
@@ -106,6 +109,7 @@ def check_row(row: Row) -> Checked:
             got = row.gradients.relpos(grad_out.astype(dtype), **arguments)
             gradients.append(float(np.max([_worst(got, true) for _, true in expected])))
     limits = [row.limits, row.gradients.limits] if row.gradients else [row.limits]
+    # The limits have the order of the errors: outputs in each dtype, then gradients.
     wide = [(of[np.float32], max(of[np.float64], FLOAT64)) for of in limits]
     return Checked(row.name, outputs + gradients, [x for pair in wide for x in pair])
 
@@ -116,6 +120,7 @@ def by_torch(
     """Return the output of a form on float64 tensors, and the gradients by name."""
     torch = sys.modules["torch"]
     arguments = {name: x for name, x in inputs.items() if name != "dtype"}
+    # Integers and flags stay as they are: only floating inputs have a gradient.
     tensors = {
         name: torch.from_numpy(x.astype(np.float64)).requires_grad_()
         for name, x in arguments.items()
@@ -130,6 +135,7 @@ def by_torch(
 
 def _worst(got: Any, expected: dict[str, Array]) -> float:
     """Return the largest error of a gradient; infinite where one is missing."""
+    # A gradient that is 0 may be missing on either side.
     if got.keys() | NO_GRADIENT != expected.keys() | NO_GRADIENT:
         return np.inf
     return float(np.max([relative_error(got[name], expected[name]) for name in got]))

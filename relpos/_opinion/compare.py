@@ -278,6 +278,7 @@ def compare(
     names = _names_of_both(reference, mine, len(inputs))
     notes = _added_masks(names, inputs)
     with (
+        # Weights are loaded before the state is noted, because they stay.
         loaded(sides, weights) as paired_names,
         unchanged(reference, mine, evaluated=True),
     ):
@@ -285,9 +286,12 @@ def compare(
         of_mine = side_of("mine", mine, inputs)
         rounding = _rounding(of_reference, of_mine, (reference, mine), inputs)
         rows = _outputs(of_reference, of_mine, rounding)
+        # Both sides get the same gradient, the same in each run.
         grad_out = np.random.default_rng(0).standard_normal(rows[0].shape)
         padding = _padding(reference, mine, dict(zip(names, inputs, strict=True)))
         if padding is not None and rows[0].verdict == "differs":
+            # This sets `grad_out` to 0 in the rows of padding, so that it comes before
+            # backward.
             both = of_reference, of_mine
             notes += _set_apart(rows, padding, both, rounding, grad_out)
         # Both sides run backward before they are put back to their former state.
@@ -353,6 +357,7 @@ def _padding(reference: Any, mine: Any, inputs: Mapping[str, Any]) -> Padding | 
     true_hides = any("key_padding_mask" in _parameters(side) for side in sides)
     modules = filter(is_module, sides)
     parts = [part for module in modules for part in module.modules()]
+    # One part with axes (L, B, ..) says that the inputs have them.
     batch_first = all(getattr(part, "batch_first", True) for part in parts)
     return padding_of(inputs, true_hides, batch_first)
 
@@ -372,6 +377,7 @@ def _set_apart(
     padded = padding.rows(theirs, of_mine)
     if padded is None:
         return []
+    # The rows that are left have to be the same, or the difference is not of padding.
     verdict = _row("output", theirs[~padded], of_mine[~padded], rounding, 0.0).verdict
     if verdict not in ("same", CANNOT_TELL):
         return []
@@ -407,6 +413,7 @@ def _gradients(
     rounding: Rounding,
 ) -> list[Compared]:
     """Return a row for each gradient of a side, except parameters without a partner."""
+    # A gradient that is 0 has no size of its own to compare its rounding errors with.
     floor = rounding.limit() * max(map(largest, reference.values()), default=0.0)
     rows = []
     for key in reference | mine:
@@ -442,7 +449,9 @@ def _row(
         )
     size, nothing = largest(reference), np.isnan(mine) & np.isnan(reference)
     gap = np.abs(mine.astype(np.float64) - reference.astype(np.float64))
+    # The difference of equal infinities would be nan.
     gap = np.where(nothing | (mine == reference), 0.0, gap)
+    # What is nan on one side alone is an error of any size.
     error = float(np.where(np.isnan(gap), np.inf, gap).max(initial=0.0))
     relative = math.inf if error else 0.0
     if size:
@@ -474,6 +483,7 @@ def side_of(name: str, thing: Any, inputs: Sequence[Any]) -> Side:
 
     A function that refuses them is tried with arrays for tensors, or the reverse.
     """
+    # Nothing says which kind a function takes: its inputs decide what is tried first.
     kinds: list[Any] = [OfArrays]
     if is_module(thing):
         kinds = [OfTensors]
@@ -508,6 +518,7 @@ class OfTensors(Side):
         torch = sys.modules["torch"]
         named = getattr(thing, "named_parameters", tuple)
         self.parameters = dict(named())
+        # The caller may have switched gradients off, and then backward would have none.
         with torch.inference_mode(False), torch.enable_grad():
             self.inputs = [
                 x.detach().requires_grad_(x.is_floating_point()) if is_tensor(x) else x
@@ -523,6 +534,7 @@ class OfTensors(Side):
         if not getattr(out, "requires_grad", False):
             return None
         tensors = {str(at): x for at, x in enumerate(self.inputs) if is_tensor(x)}
+        # Inputs have their number as the name, which no parameter has.
         tensors |= self.parameters
         tensors = {name: x for name, x in tensors.items() if x.requires_grad}
         with torch.inference_mode(False):
@@ -578,6 +590,7 @@ class OfArrays(Side):
         grad = grad_out.astype(self.outputs[0].dtype)
         by_operand = self.context.backward(grad)._asdict()
         gradients = {name: x for name, x in by_operand.items() if x is not None}
+        # The context returns gradients by operand, and they are wanted by input.
         problem = getattr(self.context, "_problem", None)
         operands = {
             n: x for n, x in getattr(problem, "inputs", {}).items() if n in gradients
@@ -624,6 +637,7 @@ def names_of_inputs(thing: Any, count: int) -> list[str]:
     named = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
     names = []
     for parameter in _parameters(thing).values():
+        # Inputs are passed by position, and no parameter behind this one takes them.
         if parameter.kind not in named:
             break
         names.append(parameter.name)

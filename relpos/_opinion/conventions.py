@@ -32,6 +32,8 @@ def _scores_in_base_two(attempt: Attempt) -> Attempt:
     return replace(attempt, logit_factor=attempt.logit_factor * math.log2(math.e))
 
 
+# Of differences that explain results equally well, the first row is reported. That is
+# why the order of rows is part of the table.
 CONVENTIONS: tuple[Difference, ...] = (
     # results
     Difference(

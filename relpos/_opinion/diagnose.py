@@ -234,6 +234,8 @@ def diagnose(
     stored = list(keywords.values())
     if is_module(mine):
         stored += mine.parameters()
+    # Results of a fine dtype may come from coarser inputs, and part of a call in 16
+    # bits may be computed in float32: each dtype is tried.
     roundings = [rounding_of(returned), coarsest(returned, *inputs, stored=stored)]
     coarse = min(roundings) < DTYPES["float32"]
     if coarse:
@@ -242,6 +244,7 @@ def diagnose(
     note = None if mask is None else added_mask("attn_mask", mask)
     findings = _findings(mine, start, results, roundings)
     layout, finding = min(findings, key=lambda pair: _rank(pair[1]))
+    # The formula's own error is that in the layout where it is smallest.
     is_near = finding.is_near(min(x.own.error for _, x in findings))
     if not is_near:  # no layout is more likely than the first
         layout, finding = findings[0]
@@ -294,6 +297,8 @@ def _results(mine: Any, inputs: tuple[Any, ...]) -> tuple[Array, Any]:
 def _views(start: Attempt, results: Array) -> Iterator[Attempt]:
     """Yield attempts at weights, where scores could be weights, and at the scores."""
     if start.view == "scores":
+        # Weights are between 0 and 1, up to their rounding in 16 bits. Rows of queries
+        # that see no key may be nan.
         numbers = np.where(np.isnan(results), 0.0, results)
         if ((numbers >= 0) & (numbers <= 1.01)).all():
             yield replace(start, view="weights")
@@ -306,15 +311,19 @@ def _laid_out(mine: Any, results: Array, attempt: Attempt) -> list[tuple[str, Ar
     count, heads = len(shape), shape[-3]
     if not is_output and attempt.get("rel_value") is not None:
         results = _without_repeats(results, shape)
+    # Batch axes of length 1 in front say nothing.
     while results.ndim > count and results.shape[0] == 1:
         results = results[0]
     layouts = {"": results}
     if is_output and heads > 1 and results.shape == (*shape[:-3], *shape[-2:]):
         layouts[""] = np.broadcast_to(results[..., None, :, :], shape)  # one for all
     if results.ndim == count:
+        # The heads of outputs are before the columns, (.., Lq, H, Dv). Those of scores
+        # and weights are last, (.., Lq, Lk, H).
         layouts["heads_last"] = np.moveaxis(results, -2 if is_output else -1, -3)
     if is_output and heads > 1 and results.ndim > 1 and results.shape[-1] % heads == 0:
         *rows, columns = results.shape
+        # Joined columns are those of head 0, then those of head 1.
         apart = results.reshape(*rows, heads, columns // heads)
         layouts["heads_joined"] = np.moveaxis(apart, -2, -3)
     fitting = []
@@ -350,6 +359,8 @@ def _is_layer(mine: Any) -> bool:
 
 def _rank(finding: Finding) -> tuple[int, int, float]:
     """Sort explanations before possible ones, then by differences, then by error."""
+    # Where no explanation is certain, fewer differences are no merit: the error
+    # decides.
     doubt = ("same", CANNOT_TELL, "differs").index(finding.verdict)
     number = 0 if doubt else len(finding.closest.differences)
     return doubt, number, finding.closest.error
@@ -368,6 +379,7 @@ def _diagnosis(
     names = closest.names
     if layout:
         names = (layout, *names)
+        # Another layout is a difference too, and one that is as right.
         kind = "convention" if kind == "same" else kind
     called = f"relpos.{function_of(scheme)}"
     if called == "relpos.apply_rotary":  # which rotates, and does not attend

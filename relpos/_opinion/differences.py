@@ -38,6 +38,8 @@ def _further_forms(row: Difference) -> list[Changes]:
     """List the forms of a mistake that are tried after all others, alone."""
     if row.name in _SHOWING_LATER:
         return [unseen.with_later(form, row.words) for form in row.forms]
+    # These rows have a form for each argument that hides, of which the listed ones can
+    # show later keys.
     if row.name in _SETS_SHOWING_LATER:
         reset, words = visibility.RESETS[row.name]
         names = _SETS_SHOWING_LATER[row.name]
@@ -46,6 +48,7 @@ def _further_forms(row: Difference) -> list[Changes]:
     if row.name == "hidden_is_finite":
         return [unseen.with_later(partial(softmaxes.finite, rule="lowered"))]
     if row.name == "hidden_weight":
+        # Only in this form do the scores of later keys count.
         words = "after the softmax of all keys"
         return [unseen.with_later(partial(softmaxes.filled_late, words=words))]
     return []

@@ -23,6 +23,7 @@ Tensor = Any
 
 def indices(like: Tensor, array: Any) -> Tensor:
     """NumPy integers as a tensor for indexing."""
+    # new_tensor needs no import of torch, and keeps the device.
     return like.new_tensor(np.asarray(array)).long()
 
 
@@ -41,6 +42,8 @@ def rows_of(
 
 def looked_up(by_row: Tensor, rows: list[Array]) -> Tensor:
     """Gather scores of rows (..., H, Lq, R) for each pair (..., H, Lq, Lk)."""
+    # gather wants an index with all axes of the scores, and has to have one for each
+    # head.
     return sum(by_row.gather(-1, expanded(by_row, row)) for row in rows)
 
 
@@ -72,6 +75,8 @@ def products(
         else:
             unscaled = term
     if rel_query is not None:
+        # The row of a pair is given for (query, key), and these scores are (key, row):
+        # both are transposed, and the term is transposed back.
         of_keys = [row.T for row in rows(rel_query.shape[-2])]
         scores = scores + looked_up(key @ rel_query.mT, of_keys).mT
     return scale * scores + unscaled
@@ -101,6 +106,8 @@ def attention(
     rows = partial(rows_of, r, min_relative_position, buckets, labels)
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     scores = products(query, key, rows, scale, **tables)
+    # The order is that of the formula: the cap comes before all that is added, and the
+    # mask is last.
     if softcap is not None:
         scores = softcap * (scores / softcap).tanh()
     if rel_bias is not None:
@@ -109,6 +116,8 @@ def attention(
     if bias is not None:
         scores = scores + bias
     if log_decay is not None:
+        # The sum of the decays between two positions is a difference of sums from the
+        # first.
         total = log_decay.cumsum(-1)
         scores = scores + total[..., :, None] - total[..., None, :]
     hidden = (r > 0) if is_causal else np.zeros(r.shape, bool)
@@ -118,6 +127,8 @@ def attention(
     out = weights @ value
     if rel_value is not None:
         for row in rows(rel_value.shape[-2]):
+            # The weights of each row of the table are summed first, so that its values
+            # are multiplied once.
             sums = weights.new_zeros(*weights.shape[:-1], rel_value.shape[-2])
             index = expanded(weights, row)
             out = out + sums.scatter_add(-1, index, weights) @ rel_value
@@ -128,6 +139,7 @@ def softmax(scores: Tensor, sinks: Tensor) -> Tensor:
     """Weights of the keys; the sum includes the sinks (H,)."""
     if sinks is None:
         return scores.softmax(-1)
+    # The largest score cancels in the quotient, and so needs no gradient.
     top = scores.detach().amax(-1, keepdim=True)
     parts = (scores - top).exp()
     return parts / (parts.sum(-1, keepdim=True) + (sinks[:, None, None] - top).exp())
@@ -174,6 +186,8 @@ def graph(indptr: Any, indices: Any, labels: Any, **inputs: Tensor) -> Tensor:
 def convolution(x: Tensor, weight: Tensor, bias: Tensor, grid: tuple[int, int]) -> Any:
     """Add a depthwise convolution over the grid to the tokens."""
     channels = x.shape[-1]
+    # conv2d takes (1, channels, rows, columns), and tokens are (L, channels), row by
+    # row.
     cells = x.T.reshape(1, channels, *grid)
     conv = sys.modules["torch"].nn.functional.conv2d
     around = weight.shape[-1] // 2
@@ -197,6 +211,8 @@ EAGER: Any = SimpleNamespace(**(vars(reference) | OWN))
 
 def form_of(row: Row) -> Callable[..., Tensor] | None:
     """Return the definition of a row with functions of eager torch, if it has any."""
+    # A partial of a partial is one partial, so that `func` and `args` are there in any
+    # case.
     call = partial(row.reference)
     if call.args:  # the module of a row that is composed of calls
         return partial(call.func, EAGER)

@@ -63,6 +63,7 @@ def evaluate(attempt: Attempt) -> Evaluated:
 
         return Evaluated(shown, unseen, noise_of_scores)
     result = weights = weights_of(attempt, total, hidden)
+    # Where a query sees no key, nan on both sides is no difference.
     nothing = np.all(hidden, axis=-1, keepdims=True) & (attempt.empty == "nan")
     values = None
     if attempt.view == "outputs":
@@ -101,6 +102,7 @@ def rotated(attempt: Attempt) -> Attempt:
         rows = rotary.query_positions if name == "query" else rotary.key_positions
         options = dict(rotary.options)
         options["angles" if rotary.of_angles else "positions"] = rows
+        # Many attempts rotate the same operands by the same positions.
         x[name] = attempt.kept.by_contents(
             (x[name], options), partial(apply_rotary, x[name], **options)
         )
@@ -110,12 +112,14 @@ def rotated(attempt: Attempt) -> Attempt:
 def logits(attempt: Attempt) -> tuple[Array, Array, list[Array]]:
     """Return scores, the hidden ones among them, and the terms of their sum."""
     parts, hidden = parts_of(attempt)
+    # Terms that are added to the weights, or multiply the scores, are no summands.
     for name in attempt.late:
         parts.pop(name, None)
     factors = [parts.pop(name) for name in attempt.multiplied if name in parts]
     added = [x for name, x in parts.items() if name not in PRODUCTS]
     products = [x for name, x in parts.items() if name in PRODUCTS]
     total, cap = reduce(np.add, products), attempt.get("softcap")
+    # The cap is on products alone, or on all terms.
     if attempt.cap_last:
         total = reduce(np.add, added, total)
     if cap is not None:
@@ -129,12 +133,16 @@ def logits(attempt: Attempt) -> tuple[Array, Array, list[Array]]:
 def parts_of(attempt: Attempt) -> tuple[dict[str, Array], Array]:
     """Return the terms of the scores by name, and the mask of what is hidden."""
     parts, mask = _terms_of(attempt)
+    # A shifted term replaces the one that was looked up, before anything else is done
+    # to terms.
     if attempt.shifted and "rel_key" in parts:
         parts |= _by_shift(rotated(attempt))
     for name in parts.keys() & {*attempt.transposed}:
         parts[name] = np.swapaxes(parts[name], -1, -2)
     hidden = np.isneginf(mask)
     if mask.ndim > 1:
+        # The numbers of a mask are a term like the others, and what it hides is apart
+        # from them.
         parts["attn_mask"] = spread(attempt.numbers, mask.shape)
     for name in parts.keys() & attempt.powers.keys():
         parts[name] = attempt.get("scale") ** attempt.powers[name] * parts[name]
@@ -157,6 +165,8 @@ def _terms_of(attempt: Attempt) -> tuple[dict[str, Array], Array]:
         keywords.pop("softcap", None)
         parts = scores(**keywords, terms=True)
         return parts, parts.pop("mask", np.zeros(1))
+    # relpos refuses such a call. The search leaves out an attempt that raises
+    # ValueError.
     unplaced = attempt.lengths[0] != attempt.lengths[1] and "query_offset" not in x
     if unplaced and (x.get("is_causal") or x.get("window") is not None):
         raise ValueError("query_offset: ambiguous")
@@ -173,6 +183,8 @@ def _terms_of(attempt: Attempt) -> tuple[dict[str, Array], Array]:
     mask = attempt.mask
     parts = {n: x["scale"] * y if n in scaled else y for n, y in parts.items()}
     if mask.ndim > 1:
+        # A mask may have axes that the terms lack, and the other way round: all get
+        # both.
         shape = np.broadcast_shapes(mask.shape, parts["content"].shape)
         mask = spread(mask, shape)
         parts = {name: spread(y, shape) for name, y in parts.items()}
@@ -200,6 +212,8 @@ def _by_shift(attempt: Attempt) -> dict[str, Array]:
     x, (lq, lk) = attempt.keywords, attempt.lengths
     table, first = x["rel_key"], x.get("min_relative_position")
     first = -(table.shape[-2] // 2) if first is None else first
+    # The shift expects products of relative positions from 1 - Lk to Lq - 1, in this
+    # order.
     rows = np.clip(np.arange(1 - lk, lq) - first, 0, table.shape[-2] - 1)
     vectors = {"rel_key": x["query"]}
     if "pos_bias_v" in x:
@@ -229,6 +243,7 @@ def weights_of(attempt: Attempt, total: Array, hidden: Array) -> Array:
     finite = attempt.filled is not None or attempt.lowered is not None
     if not (finite or attempt.again == "all" or attempt.sink in SINK_COLUMNS):
         weights = np.where(hidden, attempt.hidden_weight, weights)
+    # Rows of queries that see no key are 0 so far, as relpos has them.
     nothing = hidden.all(axis=-1, keepdims=True)
     if attempt.empty != "zero":
         weights = np.where(nothing, _empty_weights(attempt, total), weights)
@@ -267,10 +282,12 @@ def normalized(attempt: Attempt, scores: Array) -> Array:
         return _with_other_sinks(attempt, scores)
     if attempt.by_parts is not None:
         return attempt.by_parts(scores)
+    # No other rule is left: this is relpos's softmax, over other axes perhaps.
     sinks = attempt.get("sinks")
     if attempt.axes == (-1,):
         return softmax(scores, sinks)[0]
     last = tuple(range(-len(attempt.axes), 0))
+    # The axes of the softmax are moved behind all others and joined to one.
     moved = np.moveaxis(scores, attempt.axes, last)
     flat = moved.reshape(*moved.shape[: -len(last)], -1)
     if len(last) > 1 and sinks is not None:
@@ -282,6 +299,8 @@ def normalized(attempt: Attempt, scores: Array) -> Array:
 def _with_other_sinks(attempt: Attempt, scores: Array) -> Array:
     """Return the softmax with other sinks, of numbers for each head or each row."""
     top = scores.max(axis=-1, keepdims=True)
+    # A row without a visible key has the maximum -inf, which would make its weights
+    # nan.
     top = np.where(np.isfinite(top), top, 0.0)
     sinks = np.asarray(attempt.keywords.get("sinks", 0.0))[..., None, None]
     total = top + np.log(np.exp(scores - top).sum(axis=-1, keepdims=True))
@@ -318,6 +337,7 @@ def outputs_of(attempt: Attempt, weights: Array, values: Array) -> Array:
     if name != "rel_value" and attempt.of_values is None:
         return summed(weights, values)
     plain = np.asarray(attempt.get("value"))
+    # What a table of values adds is told apart from the values that the call has.
     relative = values - plain[..., None, :, :]
     if attempt.of_values is not None:
         relative_sum = attempt.of_values(weights, relative)
@@ -328,6 +348,7 @@ def outputs_of(attempt: Attempt, weights: Array, values: Array) -> Array:
 
 def summed(weights: Array, values: Array) -> Array:
     """Sum values by the weights of their keys."""
+    # The values are the same for all queries: a product of matrices suffices.
     if values.shape[-3] == 1:
         return weights @ values[..., 0, :, :]
     out: Array = np.einsum("...ij,...ijd->...id", weights, values)

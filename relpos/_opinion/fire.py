@@ -15,6 +15,7 @@ from relpos._opinion.attempt import Attempt, relative_to
 
 def _distances(attempt: Attempt, p: Fire) -> dict[str, Any]:
     """Return normalised distances by other rules, in words; "" is right."""
+    # r is key minus query, and FIRE's distance is positive for earlier keys.
     r, (lq, lk) = relative_to(attempt), attempt.lengths
     i, j = attempt.offset + np.arange(lq)[:, None], np.arange(lk)
     d, c, t = np.abs(r), abs(p.c), abs(p.threshold)
@@ -56,6 +57,7 @@ def _relu(x: Array) -> Array:
 
 def _bias(x: Array, p: Fire, activation: Callable[[Array], Array] = _relu) -> Array:
     """Return what the network makes of normalised distances."""
+    # The network's (.., Lq, Lk, H) becomes (.., H, Lq, Lk).
     return np.moveaxis(activation(x[..., None] * p.w1 + p.b1) @ p.w2.T + p.b2, -1, -3)
 
 
@@ -63,6 +65,7 @@ def left_out(attempt: Attempt) -> Attempt | None:
     """Leave the bias of the network out; the mask to which it is added stays."""
     if attempt.fire is None:
         return None
+    # The mask of an attempt of FIRE is the sum of the mask of the call and the bias.
     mask = attempt.get("attn_mask") - attempt.fire[1]
     reduced = replace(attempt, fire=None, left_out=(*attempt.left_out, "fire"))
     return reduced.with_keywords(attn_mask=mask if mask.any() else None)
@@ -74,6 +77,7 @@ def of_past(attempt: Attempt) -> Attempt | None:
         return None
     p, own_bias = attempt.fire
     far = np.maximum(attempt.offset + np.arange(attempt.lengths[0])[:, None], 0)
+    # Later keys have distance 0, but what divides it is that of the query as before.
     far = np.maximum(far, abs(p.threshold))
     c, d = abs(p.c), np.maximum(-relative_to(attempt), 0)
     bias = _bias(np.log(c * d + 1.0) / (np.log(c * far + 1.0) + p.eps), p)
@@ -87,6 +91,7 @@ def other_rules(attempt: Attempt) -> list[Attempt]:
         return []
     p, own_bias = attempt.fire
     distances = _distances(attempt, p)
+    # The right distance is that of the changes of the network.
     x, nothing = distances.pop(""), np.zeros(1)
     biases = {
         f"the normalised distance {words}": _bias(other, p)
@@ -102,6 +107,7 @@ def other_rules(attempt: Attempt) -> list[Attempt]:
         "the network with tanh, not relu": _bias(x, p, np.tanh),
     }
     mask = attempt.get("attn_mask") - own_bias
+    # A quotient of 0 and 0, as at position 0, explains no results.
     return [
         attempt.told(words, attn_mask=mask + bias)
         for words, bias in biases.items()

@@ -13,6 +13,8 @@ from relpos._opinion.tables import TABLES, axis_of
 
 def _labels_of(y: Array, x: Array, h: int, w: int) -> dict[str, Array]:
     """Return labels of distances in a grid (h, w), in words; the first is right."""
+    # y and x are distances from -(h - 1) and -(w - 1) on. Counted from 0, a vertical
+    # one has 2 w - 1 horizontal ones.
     down, right, row = y + h - 1, x + w - 1, 2 * w - 1
     up, left = h - 1 - y, w - 1 - x
     return {
@@ -36,6 +38,8 @@ def _apart(at: Array) -> Array:
 def _grid_of(cells: Array) -> tuple[int, int, int, int] | None:
     """Return the sides of a grid, the sign of its distances, and its first label."""
     count = len(cells)
+    # The call does not have the sides of the grid: each pair of sides is compared with
+    # its labels.
     for h in (h for h in range(1, count + 1) if count % h == 0):
         w = count // h
         y, x = divmod(np.arange(count), w)
@@ -52,6 +56,8 @@ def other_labels(attempt: Attempt) -> Iterator[Attempt]:
         return
     tables = attempt.arguments(TABLES)
     rows = min((x.shape[axis_of(name)] for name, x in tables.items()), default=1)
+    # A class token comes before the cells, and its labels, in the first row and column,
+    # stay.
     for tokens in (0, 1):
         grid = _grid_of(labels[tokens:, tokens:])
         if grid is None:
@@ -63,6 +69,8 @@ def other_labels(attempt: Attempt) -> Iterator[Attempt]:
             y, x = (sign * _apart(place) for place in places)
             for words, of_cells in _labels_of(y, x, h, w).items():
                 new = labels.copy()
+                # A label outside of the table is counted from its other end, as a
+                # negative index is.
                 new[tokens:, tokens:] = (first + of_cells) % rows
                 if not np.array_equal(new, labels):
                     by = f", by {words}" if words else ""

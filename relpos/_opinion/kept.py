@@ -36,11 +36,14 @@ class Kept:
             self._results.move_to_end(key)
             result: T = kept[0]
             return result
+        # The computation may itself keep other results here, which come before this
+        # one.
         result = compute()
         size = _bytes_of((result, held))
         # While the arguments are held, no other object can have the id of one of them.
         self._results[key] = result, size, held
         self._bytes += size
+        # The first result is the one that was used the longest time ago.
         while self._bytes > MOST_BYTES or len(self._results) > MOST:
             _, (_, size, _) = self._results.popitem(last=False)
             self._bytes -= size
@@ -64,5 +67,6 @@ def _contents(x: Any) -> object:
     if type(x) is np.ndarray:
         return x.dtype, x.shape, x.tobytes()
     if isinstance(x, Mapping):
+        # The order of keywords has no meaning.
         return ("{}", *((name, _contents(x[name])) for name in sorted(x)))
     return tuple(map(_contents, x)) if isinstance(x, tuple | list) else repr(x)

@@ -41,6 +41,8 @@ def taken_for(x: Array, stored: Axes, read: Axes) -> Array:
     """Put the last axes in order `stored`, and read them as if they were in `read`."""
     first = x.ndim - len(read)
     lead, last = [*range(first)], x.shape[first:]
+    # The reshape is the mistake: the memory has the axes of `stored`, and the shape is
+    # that of `read`. The last transpose puts the axes back by the inverse of `read`.
     moved = x.transpose(*lead, *(first + axis for axis in stored))
     split = moved.reshape(*x.shape[:first], *(last[axis] for axis in read))
     return split.transpose(*lead, *(first + np.argsort(read)))
@@ -54,6 +56,7 @@ class Order(NamedTuple):
 
     def of(self, x: Array) -> Array:
         """Return an array in this order, by a reshape."""
+        # An array of three axes is one item of a batch.
         x4 = x.reshape((1,) * (4 - x.ndim) + x.shape)
         return taken_for(x4, self.stored, self.read).reshape(x.shape)
 
@@ -74,12 +77,15 @@ def _orders() -> list[Order]:
     every = [HEADS_JOINED, *permutations(range(4))]
     orders = [Order(x, y) for y in (HEADS_FIRST, HEADS_JOINED) for x in every if x != y]
     simple = (HEADS_FIRST, HEADS_JOINED)
+    # The sort is stable, so that the orders of each kind stay as they are listed.
     orders.sort(key=lambda order: order.stored not in simple)
     return [*dict.fromkeys(orders)]
 
 
 def _repeats(order: Order, shape: tuple[int, ...]) -> bool:
     """Return True if an order moves axes of length 1, as another one does not."""
+    # An axis of length 1 may be anywhere without a change of the memory: of such orders
+    # the one that begins with these axes is tried.
     sizes = (1,) * (4 - len(shape)) + shape
     single = tuple(axis for axis in range(4) if sizes[axis] == 1)
     return order.stored[: len(single)] != single
@@ -108,6 +114,7 @@ def inputs(
         f"{order}"
     )
     split = attempt.told(detail, **arrays)
+    # With `back` the results are joined by a view too, as the operands were split.
     if not back:
         return split
     return replace(split, arrangement=Order(order.read, order.stored).of)
@@ -125,6 +132,7 @@ def untransposed(attempt: Attempt, stored: Axes) -> Attempt | None:
     arrays = {name: x.transpose(stored) for name, x in operands.items()}
     if all(np.array_equal(x, operands[name]) for name, x in arrays.items()):
         return None
+    # The third axis is that of positions for attention.
     over = {0: "items of the batch", 1: "heads", 2: "positions"}[stored[2]]
     detail = f"the layout {order}, so that attention is over the {over}"
     arrangement = partial(np.transpose, axes=np.argsort(stored))
@@ -340,11 +348,15 @@ def mapped(attempt: Attempt, names: tuple[str, ...]) -> Attempt | None:
         rolled = _taken(attempt, names, (numbers + step) % count, shape)
         if rolled is None:
             return None
+        # The largest error of each item and head: a mapping is found one by one.
         gap = np.abs(evaluate(rolled).result - aim).reshape(count, -1)
         errors.append(np.where(np.isnan(gap), np.inf, gap).max(axis=-1, initial=0.0))
+    # What is as good with its own arguments keeps them.
     least = np.min(errors, axis=0)
     best = np.where(errors[0] <= 2.0 * least + 1e-9, 0, np.argmin(errors, axis=0))
     index = (numbers + best) % count
+    # One item or head that nothing fits says that the arguments are not those of
+    # others.
     if not best.any() or (least > 0.1 * np.abs(aim).max()).any():
         return None
     mapped_attempt = _taken(attempt, names, index, shape)
@@ -381,6 +393,9 @@ def _taken(
         array = np.asarray(attempt.get(name))
         if name in _HEAD_AXIS or name in _ITEM_AXIS:
             if name in _HEAD_AXIS:
+                # An array without an axis of items has one map of heads for all: that
+                # of the first item. One without an axis of heads has that of the first
+                # head.
                 axis, sources = _HEAD_AXIS[name], index[:heads] % heads
             else:
                 axis, sources = _ITEM_AXIS[name], index[::heads] // heads
@@ -401,6 +416,7 @@ def _results_of(x: Array, index: Array) -> Array:
 
 def _words_of_group(index: Array, group: int, heads: int) -> str:
     """Say which key heads query heads have; nothing if items of the batch differ."""
+    # Keys were repeated for the query heads, of which each `group` have one key head.
     head = index.reshape(-1, heads) % heads // group
     item = index.reshape(-1, heads) // heads
     if (item != item[:, :1]).any() or (head != head[0]).any():
@@ -441,6 +457,7 @@ def _line_of(one: str, index: Array, many: str) -> str:
     for step in range(1, count):
         if (index == (numbers + step) % count).all():
             return f"of the {many} rolled by {step}"
+    # A roll was tried before, as simpler words go first.
     for size in range(2, count):
         if (index == numbers % size).all():
             return f"of {one} h modulo {size} for {one} h"

@@ -14,6 +14,8 @@ from relpos._opinion import (
 from relpos._opinion.difference import OUTPUTS, WEIGHTS, Difference
 from relpos._opinion.rules import EQUAL, NORMAL
 
+# Rows with many forms, or with a number that follows from the results, are tried alone:
+# they take most of the time of a search.
 MISTAKES_OF_WEIGHTS: tuple[Difference, ...] = (
     # the softmax, and what happens before and after it
     Difference(

@@ -23,6 +23,7 @@ def scaled(attempt: Attempt, scale_of: Callable[[int, int], float]) -> Attempt |
     if heads * dim == 0:
         return None
     scale = scale_of(heads, dim)
+    # The same scale would be the formula itself.
     if math.isclose(scale, attempt.get("scale")):
         return None
     return attempt.with_keywords(scale=scale)
@@ -96,6 +97,7 @@ def other_scales(attempt: Attempt) -> Iterator[Attempt]:
 def has_numbers(attempt: Attempt, *names: str) -> bool:
     """Return True if one of these arguments has numbers; of a mask not 0 alone."""
     floats = {n: x for n, x in attempt.arguments(names).items() if x.dtype.kind == "f"}
+    # A mask of truth values, or of 0 and -inf, adds no numbers.
     mask = floats.pop("attn_mask", None)
     if floats or mask is None:
         return bool(floats)
@@ -135,6 +137,7 @@ def memory_unplaced(attempt: Attempt) -> Attempt | None:
     names = ("rel_key", "pos_bias_v", "rel_query", "rel_bias")
     if not attempt.cached or not attempt.arguments(names):
         return None
+    # Terms of cached keys are multiplied by 0, and the others by 1.
     is_new = np.arange(attempt.lengths[1]) >= attempt.cached
     return attempt.times(is_new, *names)
 
@@ -183,6 +186,8 @@ def without_positions(attempt: Attempt) -> Attempt | None:
 def _left_out(attempt: Attempt, *names: str) -> Attempt:
     """Leave operands out; what remains of the tables stays where it is."""
     reduced = attempt.with_keywords(**dict.fromkeys(names))
+    # The search subtracts what is left out from the number of mistakes: this is one of
+    # these.
     reduced = replace(reduced, left_out=(*attempt.left_out, *names[:1]))
     # Next to the vectors, a bias of another length is centred. Alone it would not be.
     for name in tables_of(reduced):
@@ -194,6 +199,7 @@ def _left_out(attempt: Attempt, *names: str) -> Attempt:
 def without_mask_numbers(attempt: Attempt) -> Iterator[Attempt]:
     """Leave out the numbers of a floating mask, with or without what it hides."""
     mask = attempt.get("attn_mask")
+    # The numbers of FIRE are in its mask, and another change leaves these out.
     if attempt.fire or not has_numbers(attempt, "attn_mask"):
         return
     hidden = np.isneginf(mask)
@@ -209,6 +215,7 @@ def heads_tiled(attempt: Attempt) -> Attempt | None:
     group, heads = attempt.group, attempt.get("query").shape[-3]
     if group in (1, heads):
         return None
+    # Each key head is there `group` times: its first copy is taken.
     order = np.arange(heads) % (heads // group) * group
     operands = attempt.arguments(("key", "value"))
     reordered = {name: np.take(x, order, axis=-3) for name, x in operands.items()}
@@ -247,6 +254,7 @@ def in_roles(attempt: Attempt, roles: tuple[str, ...]) -> Attempt | None:
     if not {*roles} <= attempt.keywords.keys():
         return None
     operands = {name: attempt.get(x) for name, x in zip(OPERANDS, roles, strict=True)}
+    # The shape of the results follows from that of the queries.
     if operands["query"].shape != attempt.get("query").shape:
         return None
     return attempt.told(_words_of(roles), **operands)
@@ -254,6 +262,7 @@ def in_roles(attempt: Attempt, roles: tuple[str, ...]) -> Attempt | None:
 
 def all_roles(contrived: bool) -> list[Change]:
     """List uses of operands for others: exchanges of two and of one, or the rest."""
+    # Where an exchange and a copy explain results equally well, the first is preferred.
     exchanges, copies = [], []
     for roles in product(OPERANDS, repeat=3):
         different = sum(a != b for a, b in zip(roles, OPERANDS, strict=True))
@@ -343,6 +352,7 @@ def other_decays(attempt: Attempt) -> Iterator[Attempt]:
     for words, other in rules.items():
         yield attempt.told(f"the decay {words}", log_decay=other)
     if attempt.get("attn_mask") is None:
+        # These decays are added as a mask, and so the call may not have one.
         shape = (*decay.shape[:-1], *attempt.lengths)
         of_keys = np.broadcast_to(decay[..., None, :], shape)
         words = "the decay of the key's own position summed too"

@@ -69,6 +69,7 @@ def padding_of(
     # Masks have the items of the batch first, and so have `rows` here.
     order = [1, 0] if len(rows) == 2 and not batch_first else [*range(len(rows))]
     rows = tuple(rows[at] for at in order)
+    # The next input that has columns like the first is taken for the keys.
     keys = next((x for x in arrays.values() if _could_be_keys(x, first)), first)
     shape_of_keys = _rows(keys)
     count = shape_of_keys[order[-1]] if order else 0
@@ -78,9 +79,13 @@ def padding_of(
             empty |= _fitted(_blind(mask, true_hides, len(rows)), rows)
             continue
         hidden = _for_heads(_hidden_keys(name, mask, count), len(rows))
+        # If all keys of an item are hidden, its queries see nothing, whatever their
+        # number.
         empty |= _fitted(np.logical_and.reduce(hidden, axis=-1, keepdims=True), rows)
         if rows[-1:] != (count,):
             continue
+        # In self-attention a hidden key is a row of the first input. In cross-attention
+        # it may be one only if there are as many queries, and if its row is empty.
         if keys is first or np.array_equal(keys, first):
             sure |= _fitted(hidden, rows)
         else:
@@ -125,12 +130,15 @@ def _blind(mask: Array, true_hides: bool, axes: int) -> Array:
     if mask.ndim < 2:
         return np.zeros(1, bool)
     hidden: Array = mask <= HIDDEN if mask.dtype != bool else mask == true_hides
+    # A mask of more axes than rows and keys has heads, and a query is blind if it sees
+    # no key in any of them.
     every: tuple[int, ...] = (-1,) if mask.ndim <= axes + 1 else (-1, -3)
     return np.asarray(np.logical_and.reduce(hidden, axis=every))
 
 
 def _for_heads(array: Array, axes: int) -> Array:
     """Add axes of length 1 before the last, for heads."""
+    # A mask of keys is (B, Lk), and rows may be (B, H, L).
     ones = (1,) * (axes - array.ndim)
     return array.reshape(*array.shape[:-1], *ones, *array.shape[-1:])
 

@@ -88,6 +88,7 @@ def moved(attempt: Attempt, query: Array, key: Array) -> Attempt | None:
     rotary = attempt.rotary
     if rotary is None or rotary.of_angles:
         return None
+    # Scores follow from distances: positions that keep all of them change nothing.
     right = rotary.key_positions[..., None, :] - rotary.query_positions[..., :, None]
     changed = key[..., None, :] - query[..., :, None]
     if right.shape == changed.shape and (right == changed).all():
@@ -106,6 +107,8 @@ def placed(
         return None
     if of_cached is not of_new and not split:  # which differ nowhere
         return None
+    # One rule for all keys may use the first of them. A rule for a part has its own
+    # first.
     key = rotary.key_positions
     if of_cached is of_new:
         key = of_new(key)
@@ -145,6 +148,7 @@ def from_query_0(query: Array, key: Array) -> Iterator[Both]:
 
 def some(count: int) -> list[int]:
     """List the numbers from 1 to count - 1, or `EACH` of them."""
+    # Of more numbers than `EACH` those are taken that are spread evenly.
     chosen = np.linspace(1, count - 1, min(EACH, max(count - 1, 0)))
     return [*map(int, dict.fromkeys(np.rint(chosen)))]
 
@@ -163,6 +167,7 @@ def restarted(query: Array, key: Array) -> Iterator[Both]:
 def joined(query: Array, key: Array) -> Iterator[Both]:
     """Count the cached keys from 0 again at some key."""
     for first in some(key.shape[-1]):
+        # Keys before the first query are the cached ones.
         again = key - np.where(key >= key[..., :1] + first, first, 0)
         yield "", query, np.where(key < query[..., :1], again, key)
 
@@ -177,6 +182,7 @@ _ENDS: dict[str, tuple[Callable[[Array, int], Array], int]] = {
 
 def ended(query: Array, key: Array) -> Iterator[Both]:
     for length in some(int(max(query.max(initial=0), key.max(initial=0))) + 1):
+        # Positions that stay have the last one of this length, which is one less.
         for words, (rule, less) in _ENDS.items():
             end = length - less
             detail = f"positions {words.format(end)}"
@@ -201,7 +207,9 @@ def stretched(query: Array, key: Array) -> Iterator[Both]:
 def padding_counted(query: Array, key: Array) -> Iterator[Both]:
     """Count positions along the axis, as if no key were padding."""
     queries, keys = query.shape[-1], key.shape[-1]
+    # The product with 0 gives the index the batch axes of the positions.
     along = np.arange(keys) + key[..., -1:] * 0.0
+    # The queries are the last positions, with the new keys.
     new, old = along[..., keys - queries :], keys - queries
     words = "rotated by their index, which counts the padding before them"
     advice = "continue the positions of the cached keys"
@@ -227,6 +235,7 @@ def of_heads(attempt: Attempt) -> Attempt | None:
     head = np.arange(attempt.get("query").shape[-3])[:, None]
     queries, keys = attempt.lengths
     of_query = np.repeat(head, queries, axis=1)
+    # Keys were repeated for the query heads: a key has the number of its own head.
     of_key = np.repeat(head // attempt.group, keys, axis=1)
     return moved(attempt, of_query, of_key)
 
@@ -235,6 +244,7 @@ def mixed(attempt: Attempt) -> Iterator[Attempt | None]:
     """Try rules for the queries, the cached keys and the new keys, one for each."""
     if not attempt.cached:
         return
+    # Each set has the right rule too, so that one, two or all three may be wrong.
     right: Rule = np.asarray
     of_query = [right, np.zeros_like, _from_0, _one_later, _one_earlier, _doubled]
     of_cached = [right, _from_1, _one_earlier, _doubled]

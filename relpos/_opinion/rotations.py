@@ -101,12 +101,15 @@ def rotate(x: Array, positions: Array, plan: Plan) -> Array:
         return in_16_bits[plan.dtype](array) if stage in plan.rounded else array
 
     inv_freq = np.broadcast_to(plan.inv_freq, plan.columns.shape)
+    # Axes are (..., L, columns of a pair, pairs): positions get two axes, and angles,
+    # which have pairs already, one.
     at = rounded("position", np.asarray(positions, np.float64))
     at = at[..., None, :] if plan.of_angles else at[..., None, None]
     angles = rounded("angle", at * rounded("frequency", inv_freq))
     cos, sin = plan.read(
         rounded("cosine", np.cos(angles)), rounded("cosine", np.sin(angles))
     )
+    # Columns that are in no pair stay as they are.
     (first, second), out = plan.columns, x.copy()
     a, b = x[..., first], x[..., second]
     a = plan.magnitude * (a * cos[..., 0, :] + plan.signs[0] * b * sin[..., 0, :])
@@ -119,6 +122,7 @@ def rotate(x: Array, positions: Array, plan: Plan) -> Array:
 
 def pairs(width: int, interleaved: bool, start: int = 0) -> Array:
     """Return the columns of each pair, (2, width / 2)."""
+    # Pairs are (2 c, 2 c + 1) if interleaved, and (c, c + width / 2) if not.
     columns = start + np.arange(width - width % 2)
     return columns.reshape(-1, 2).T if interleaved else columns.reshape(2, -1)
 
@@ -152,6 +156,7 @@ def _plan(attempt: Attempt, rotary: Rotary) -> tuple[Plan, Sizes]:
     inv_freq = np.ones(width // 2) if rotary.of_angles else inv_freq
     base, free = options.get("base", 10000.0), inv_freq is None
     sizes = Sizes(dim, width, heads, base, bool(interleaved), free)
+    # The sines of the right rotation have the signs of a cos - b sin and b cos + a sin.
     plan = Plan(
         pairs(width, bool(interleaved)),
         sizes.usual if inv_freq is None else np.asarray(inv_freq, np.float64),
@@ -169,6 +174,8 @@ def _fits(plan: Plan) -> bool:
 
 def _same(plan: Plan, other: Plan) -> bool:
     """Return True if two plans rotate alike."""
+    # Fields between the arrays and the words are compared at once: the first three are
+    # columns, frequencies and magnitude, and words have no effect.
     if plan[3:-1] != other[3:-1] or not np.array_equal(plan.columns, other.columns):
         return False
     gap = np.abs(plan.inv_freq - other.inv_freq) > 1e-12 * np.abs(plan.inv_freq)
@@ -231,6 +238,8 @@ def on_cached(rule: Rule) -> Changes:
         if not split:
             return
         new = turned(attempt, right)
+        # Queries and new keys are rotated as they should be, and only old keys by the
+        # plan.
         for plan in filter(_fits, rule(right, sizes)):
             old = turned(attempt, right, plan).get("key")
             parts = old[..., :split, :], new.get("key")[..., split:, :]
@@ -244,6 +253,7 @@ def on_cached(rule: Rule) -> Changes:
 @of_plan
 def any_base(attempt: Attempt, plan: Plan, sizes: Sizes) -> Iterator[Attempt]:
     """Find the base that explains the results."""
+    # The frequency of a single pair is 1 by any base.
     if sizes.width <= 2 or plan.of_angles:
         return
 
@@ -289,6 +299,7 @@ def any_frequencies(attempt: Attempt, plan: Plan, sizes: Sizes) -> Iterator[Atte
     right, aim = np.array(plan.inv_freq), attempt.aim
     if right.ndim > 1 or not right.size or aim is None or plan.of_angles:
         return
+    # Scores that are hidden say nothing about frequencies.
     shown = np.isfinite(aim) & (aim > HIDDEN)
     if not shown.any():
         return
@@ -302,6 +313,7 @@ def any_frequencies(attempt: Attempt, plan: Plan, sizes: Sizes) -> Iterator[Atte
 
     best, error = right, gap(right)
     for _ in range(8):
+        # The second summand is for frequencies near 0.
         steps = 1e-6 * (np.abs(best) + 1e-3)
         # The slope of all gaps by each frequency, from differences.
         slopes = [
@@ -310,6 +322,7 @@ def any_frequencies(attempt: Attempt, plan: Plan, sizes: Sizes) -> Iterator[Atte
         ]
         after = best - np.linalg.lstsq(np.stack(slopes, -1), error, rcond=None)[0]
         error_after = gap(after)
+        # It ends as well where the step made the errors nan.
         if not (error_after**2).sum() < (error**2).sum():
             break
         best, error = after, error_after
@@ -347,6 +360,8 @@ def _read_at(
     """Put cosines and sines of pairs where these lie, and read them at others."""
 
     def misread(table: Array) -> Array:
+        # The table has a number for each column of one layout, and is read by the other
+        # one.
         of_columns = np.empty((*table.shape[:-2], laid_out.size))
         of_columns[..., laid_out] = table
         return of_columns[..., grid]
@@ -359,6 +374,8 @@ def own_angles(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
         return
     for interleaved in (False, True):
         grid = pairs(sizes.width, interleaved)
+        # `grid` has a number for each column: the two columns of a pair get two
+        # frequencies.
         for exponents in (grid / sizes.width, 2 * grid / sizes.width):
             yield plan._replace(columns=grid, inv_freq=sizes.powers(exponents))
 
@@ -384,6 +401,8 @@ def mixed_table(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
     def misread(
         cos: Array, sin: Array, order: int, alternate: bool
     ) -> tuple[Array, Array]:
+        # With order -1 the sines are first, both where they are joined and where they
+        # are read.
         parts = (cos, sin)[::order]
         # Join the two along one axis, and split them along the other.
         table = np.stack(parts, axis=-1 if alternate else -2)
@@ -553,6 +572,8 @@ def in_bfloat16(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
 def scaled_base(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
     if not sizes.free or sizes.width < 4:
         return
+    # The second power is that by which the last frequency is divided by the factor
+    # itself, as the "ntk" scaling does.
     powers = (1.0, sizes.width / (sizes.width - 2))
     for factor, power in product((2.0, 4.0, 8.0, 16.0, 32.0), powers):
         other = sizes._replace(base=sizes.base * factor**power)
@@ -620,6 +641,8 @@ def magnitude_of_one(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
     m = plan.magnitude
     if np.ndim(m) or m in (0.0, 1.0):
         return
+    # The magnitude multiplies both: a factor of the sines takes it away from them, or
+    # it is 1 and the sines alone have it.
     for name, common, of_sines in (("cosines", m, 1.0 / m), ("sines", 1.0, m)):
         signs = (plan.signs[0] * of_sines, plan.signs[1] * of_sines)
         words = f"the magnitude on the {name} alone"
@@ -630,6 +653,7 @@ def magnitude_of_one(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
 def dropped(attempt: Attempt, plan: Plan, sizes: Sizes) -> Iterator[Attempt]:
     if sizes.width < sizes.dim:
         is_rotated = np.arange(sizes.dim) < sizes.width
+        # Zeros in the queries suffice to take these columns out of the products.
         yield attempt.with_keywords(query=attempt.get("query") * is_rotated)
 
 
@@ -641,6 +665,7 @@ def magnitude_of_all(attempt: Attempt, plan: Plan, sizes: Sizes) -> Iterator[Att
     assert rotary is not None
     options = {**rotary.options, "magnitude": None}
     unscaled = replace(attempt, rotary=rotary._replace(options=options))
+    # Queries and keys have it both, so that scores have its square.
     yield unscaled.with_keywords(scale=attempt.get("scale") * float(magnitude) ** 2)
 
 
@@ -671,6 +696,7 @@ def joined_heads(attempt: Attempt, plan: Plan, sizes: Sizes) -> Iterator[Attempt
         sizes.powers(np.arange(0, width, 2) / width),  # of all columns
         np.resize(sizes._replace(width=dim).usual, width // 2),  # of a head, repeated
     ]
+    # The third layout has pairs within each head, and frequencies across all of them.
     apart = [pairs(dim, False, h * dim) for h in range(heads)]
     grids = [pairs(width, True), pairs(width, False), np.concatenate(apart, axis=-1)]
     at = {"query": rotary.query_positions, "key": rotary.key_positions}
@@ -686,6 +712,7 @@ def joined_heads(attempt: Attempt, plan: Plan, sizes: Sizes) -> Iterator[Attempt
 def _of_joined(x: Array, positions: Array, plan: Plan) -> Array:
     """Rotate x, (..., H, L, D), as (..., L, H * D)."""
     moved = np.moveaxis(x, -3, -2)
+    # Positions may have an axis of heads, which the joined array has not.
     at = positions[..., 0, :] if np.ndim(positions) > 1 else positions
     joined = rotate(moved.reshape(*moved.shape[:-2], -1), at, plan)
     return np.asarray(np.moveaxis(joined.reshape(moved.shape), -2, -3))

@@ -66,6 +66,8 @@ class Rounding(NamedTuple):
         allowed where it stays below a serious error, up to half of one: beyond that a
         serious error and rounding against it could look the same.
         """
+        # An error up to `limit` is rounding. A larger one, up to `reach`, is so only if
+        # `reach` stays below what is serious.
         reach = max(reach, limit)
         allowed = limit if reach >= self.serious else reach
         if error <= min(allowed, self.serious / 2):
@@ -87,6 +89,7 @@ DTYPES = {
 def rounding_of(value: Any) -> Rounding:
     """Return the row of an array's or tensor's dtype; float64's for other dtypes."""
     dtype = getattr(value, "dtype", None)
+    # A dtype of NumPy has a name, and one of torch is shown as torch.float32.
     name = getattr(dtype, "name", str(dtype).removeprefix("torch."))
     return DTYPES.get(name, DTYPES["float64"])
 
@@ -108,6 +111,8 @@ _LARGEST_EXPONENT = 700.0
 
 def stored(array: Array, unit: float) -> Array:
     """Round an array to numbers of this unit roundoff, a power of two."""
+    # The fraction is in [1/2, 1), where numbers of this roundoff are as far apart as
+    # the roundoff itself.
     fraction, exponent = np.frexp(array)
     return np.asarray(np.ldexp(np.rint(fraction / unit) * unit, exponent))
 
@@ -130,6 +135,7 @@ def reach(attempt: Attempt, unit: float) -> float:
     """
     attempt = rotated(attempt)
     total, hidden, parts = logits(attempt)
+    # A mask of finite numbers hides scores too, which then move no weight.
     seen = ~hidden & (total > HIDDEN)
     moved = np.where(seen, _moved_scores(attempt, parts, unit), 0.0)
     if attempt.view == "scores":
@@ -138,6 +144,7 @@ def reach(attempt: Attempt, unit: float) -> float:
     change = np.expm1(np.minimum(moved, _LARGEST_EXPONENT))
     change = np.minimum(weights * change, 1.0)
     if attempt.view == "weights":
+        # A weight moves by its own score, and by those of all others in the sum.
         others = change.sum(axis=-1, keepdims=True) - change
         error, exact = change * (1.0 - weights) + weights * others, weights
     else:
@@ -149,9 +156,12 @@ def reach(attempt: Attempt, unit: float) -> float:
 
 def _moved_scores(attempt: Attempt, parts: list[Array], unit: float) -> Array:
     """Return the most that each score may move by."""
+    # Two roundings are those of the product and of its scale, and the third is that of
+    # a sum of terms.
     roundings = 2.0 if len(parts) == 1 else 3.0
     moved: Array = roundings * unit * reduce(np.add, map(np.abs, parts))
     query, key = attempt.get("query"), attempt.get("key")
+    # Numbers that 16 bits hold were not rounded to them.
     finer = [x for x in (query, key) if not np.array_equal(stored(x, unit), x)]
     if finer:
         squares = query**2 @ np.swapaxes(key**2, -1, -2)
@@ -174,6 +184,8 @@ def _moved_outputs(
         return np.maximum(sums, 0.0)
 
     rounded = unit * weights
+    # Independent errors add up by their squares. At worst they add up by their sizes,
+    # of which the Cauchy-Schwarz inequality has a bound by `spread` as well.
     often = spread(change**2) + summed(rounded**2, values**2)
     worst = np.sqrt(change.sum(axis=-1, keepdims=True) * spread(change))
     worst += summed(rounded, np.abs(values))

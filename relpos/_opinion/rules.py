@@ -214,6 +214,7 @@ def _repeated(
     attempt: Attempt, sinks: Array, top: Array, lse: Array, times: float
 ) -> Array:
     """Count each sink several times."""
+    # n equal exponentials are one of a score that is larger by log(n).
     return np.asarray(sinks + np.log(times))
 
 
@@ -229,6 +230,8 @@ def _other_sign(attempt: Attempt, sinks: Array, top: Array, lse: Array) -> Array
 
 def _inverse_gate(attempt: Attempt, sinks: Array, top: Array, lse: Array) -> Array:
     """Return sinks for which the gate sigmoid(lse - sink) has the other sign."""
+    # With s' = _PARTS = "{}, as where each part A softmax of n parts of the keys, each
+    # with the sinks, counts these n times.
     return np.asarray(2.0 * lse - sinks)
 
 

@@ -21,6 +21,8 @@ from relpos._opinion.rounding import CANNOT_TELL, DTYPES, Rounding, reach, store
 LARGEST = 0.05
 #: An attempt fits no more where another has an error so many times smaller.
 WORSE = 8.0
+# Further forms have the name and the words of their row, and are tried alone, where
+# nothing else fits.
 FURTHER = [
     row._replace(forms=row.further, tried="single")
     for row in DIFFERENCES
@@ -29,6 +31,7 @@ FURTHER = [
 ALONE = [row for row in DIFFERENCES if row.alone] + FURTHER
 PAIRED = [row for row in DIFFERENCES if not row.alone]
 _ORDER = {row.name: i for i, row in enumerate(DIFFERENCES)}
+# All attempts are computed in float64, in which equal results differ by rounding alone.
 _equal = partial(np.allclose, rtol=1e-12, atol=1e-12, equal_nan=True)
 #: The nearest attempt says nothing above this part of the formula's own error.
 NEAR = 0.1
@@ -53,7 +56,9 @@ class Tried(NamedTuple):
 
     def verdict(self, rounding: Rounding) -> str:
         """Return 'same' if rounding explains the error, 'differs' or `CANNOT_TELL`."""
+        # The noise is that of one side, and both sides have as much.
         limit = min(rounding.limit(2.0 * self.noise), LARGEST)
+        # `reach` takes time, and has a meaning only in 16 bits, beyond the limit.
         within = self.error <= limit or not rounding.is_half
         reached = limit if within else reach(self.attempt, rounding.unit)
         return rounding.verdict(self.error, limit, reached)
@@ -150,6 +155,7 @@ def search(mine: Array, start: Attempt, roundings: list[Rounding]) -> Finding:
     coarse = max(roundings)
     start = replace(start, aim=mine)
     plain = list(_plain(start, coarse))
+    # Without entries every attempt would fit.
     singles = list(_vary(start, PAIRED)) if mine.size else []
     explained = any(t.fits(min(roundings)) for t in singles)
     unknown = not any(t.fits(coarse) for t in plain) and not explained
@@ -161,7 +167,10 @@ def search(mine: Array, start: Attempt, roundings: list[Rounding]) -> Finding:
             beside = list(_without_more(singles))
         singles += further
     pairs: list[Tried] = []
+    # The formula itself is in doubt where rounded scores could explain the results.
     doubt = [t for t in plain if t.verdict(coarse) == CANNOT_TELL]
+    # The finest comes first, as its unit roundoff is the first field: what fits in it
+    # is the best explanation.
     for rounding in sorted({*roundings}):
         fitting = _fitting([*plain, *singles, *beside], rounding)
         same = [t for t in fitting if not t.differences]
@@ -169,10 +178,14 @@ def search(mine: Array, start: Attempt, roundings: list[Rounding]) -> Finding:
             others = _unseen(singles, fitting)
             return Finding(same[0], plain[0], rounding, others=others)
         if not fitting:
+            # Simpler explanations come before others: one difference, then one in a
+            # part of the results, then two.
             fitting = _fitting(list(_in_parts(plain[0], singles, rounding)), rounding)
         if not fitting:
+            # Pairs take the most time, and are evaluated once for all roundings.
             pairs = pairs or list(_pairs(start, singles, unknown))
             fitting = _fitting(pairs, rounding)
+        # With -1 nothing below is as good, and the loop goes on.
         least = min((t.error for t in fitting), default=-1.0)
         if any(t.error <= WORSE * least for t in doubt):
             break  # the formula itself is almost as good
@@ -215,6 +228,7 @@ def _others(best: Tried, fitting: list[Tried]) -> tuple[str, ...]:
     """
     if not any(row.alone for row in best.differences):
         fitting = [t for t in fitting if not any(row.alone for row in t.differences)]
+    # The same pair may fit in several forms, and is named once.
     names = (" and ".join(t.names) for t in fitting if t.names != best.names)
     # A number for each query contains one for all of them.
     wide = ALLOWING | {"query_factors"}
@@ -225,6 +239,7 @@ def _others(best: Tried, fitting: list[Tried]) -> tuple[str, ...]:
 def _unseen(singles: list[Tried], fitting: list[Tried]) -> tuple[str, ...]:
     """Name the differences that these inputs do not show in any of their forms."""
     fits = {id(t) for t in fitting}
+    # A difference is shown if any of its forms does not fit.
     shown = {t.names[0] for t in singles if id(t) not in fits}
     names = dict.fromkeys(t.names[0] for t in singles)
     return tuple(n for n in names if n not in shown | ALLOWING)
@@ -237,6 +252,7 @@ def _vary(
     start = replace(start, detail="") if start.detail else start
     for row in rows:
         for changed in row.attempts(start):
+            # An attempt has words of its own where a row has several forms.
             known = row._replace(words=changed.detail or row.words)
             tried = _try((*before, known), changed)
             if tried is not None:
@@ -250,6 +266,8 @@ def _pairs(start: Attempt, singles: list[Tried], with_alone: bool) -> Iterator[T
         (row,) = first.differences
         if row.alone:
             continue
+        # Two differences are one pair in either order: the second is behind the first
+        # in the table.
         later_rows = DIFFERENCES[_ORDER[row.name] + 1 :]
         rows = [other for other in later_rows if not other.alone]
         widely = with_alone and row.kind == "convention"
@@ -270,6 +288,7 @@ def _without_more(singles: list[Tried]) -> Iterator[Tried]:
         (left_out,) = first.differences
         rows = [row for row in PAIRED if row.name != left_out.name]
         for tried in _vary(first.attempt, rows, (left_out,)):
+            # Differences have the order of the table, whichever was tried first.
             both = sorted(tried.differences, key=lambda row: _ORDER[row.name])
             yield tried._replace(differences=tuple(both))
 
@@ -294,12 +313,16 @@ def _in_parts(
             if plain.rows.ndim < -axis:
                 continue
             others = tuple({*range(-plain.rows.ndim, 0)} - {axis})
+            # Each part may be right by the formula or by the difference, and the
+            # smaller error counts.
             right, wrong = (x.max(axis=others) for x in (plain.rows, tried.rows))
             error = float(np.minimum(right, wrong).max())
             if error > LARGEST:
                 continue
             noise = max(plain.noise, evaluate(tried.attempt).noise())
             part = tried._replace(error=error, noise=noise)
+            # The difference is where the formula does not fit, which may be neither
+            # nowhere nor everywhere.
             here = right > min(rounding.limit(2.0 * noise), LARGEST)
             if here.any() and not here.all() and part.fits(rounding):
                 where = f"{row.words}, in {_listed(here, *words)} alone"
@@ -321,6 +344,7 @@ def _try(differences: tuple[Difference, ...], attempt: Attempt) -> Tried | None:
         evaluated = evaluate(attempt)
     except (ValueError, IndexError):
         return None
+    # Some changes, as of the widths of values, give results of another shape.
     if evaluated.result.shape != np.asarray(attempt.aim).shape:
         return None
     errors = _errors(attempt, evaluated)
@@ -342,6 +366,8 @@ def _errors(attempt: Attempt, evaluated: Evaluated) -> Array:
         both_nan = hidden & np.isnan(expected) & np.isnan(mine)
         return _gaps(expected, mine, ~both_nan)
     hides = mine <= HIDDEN
+    # Both sides have to hide the same scores. If other numbers are allowed where the
+    # mask hides, only what is visible may not be hidden.
     wrong = hides if attempt.hiding == "visible" else hidden & ~hides
     if attempt.centred:
         mine = without_constants(mine, hidden)

@@ -45,6 +45,9 @@ def other_axes(attempt: Attempt) -> Iterator[Attempt]:
     for count in range(1, 5):
         sets += combinations(range(-4, 0), count)
     for axes in sets:
+        # Keys alone are right, and queries alone have a row of their own. Axes of
+        # length 1 change no sum: a set counts if it differs from the keys in another
+        # axis.
         excepted = axes in ((-1,), (-2,)) or len(sizes) < -min(axes)
         if excepted or all(sizes[axis] == 1 for axis in {*axes} ^ {-1}):
             continue
@@ -168,6 +171,7 @@ def untold_sink(attempt: Attempt, count: int) -> Attempt | None:
     if attempt.get("sinks") is not None:
         return None
     words = f"{count} more keys of score 0 in the sum, as of padding: hide them"
+    # Several keys of score 0 are one of the logarithm of their number.
     sinks = np.full(attempt.get("query").shape[-3], np.log(count))
     return attempt.told(words if count > 1 else "", sinks=sinks)
 
@@ -210,6 +214,7 @@ def _merged(scores: Array, first: int, rule: Callable[[Array], Array]) -> Array:
     """Return the softmax of the first keys and of the others, times factors."""
     weights, lse = softmax(scores[..., :first])
     other_weights, other_lse = softmax(scores[..., first:])
+    # Right factors are shares of e^lse, the softmax of the two logarithms.
     factors = rule(np.stack([lse, other_lse], axis=-1))
     parts = [weights * factors[..., :1], other_weights * factors[..., 1:]]
     return np.concatenate(parts, axis=-1)
@@ -226,10 +231,13 @@ _UNSCALED = (
 def _in_blocks(scores: Array, size: int, rule: str) -> Array:
     """Return the weights of blocks of keys whose sums are not rescaled."""
     starts = np.arange(0, scores.shape[-1], size)
+    # Each block has the largest score of all blocks so far. In a right softmax of
+    # blocks the earlier sums are scaled down where it rises.
     tops = np.maximum.reduceat(scores, starts, axis=-1)
     if rule != _UNSCALED[2]:
         tops = np.maximum.accumulate(tops, axis=-1)
     tops = np.where(np.isfinite(tops), tops, 0.0)
+    # The last block may have fewer keys.
     top_of_keys = np.repeat(tops, size, axis=-1)[..., : scores.shape[-1]]
     weights = np.exp(scores - top_of_keys)
     summed_weights = weights
@@ -277,7 +285,9 @@ def finite(attempt: Attempt, rule: str) -> Attempt | None:
         return None
     top = total.max(axis=-1, keepdims=True)
     seen = np.exp(total - top) * ~hidden
+    # A hidden score is the number itself, or is the score plus this number.
     other = np.exp(total - top if lowered else -top) * hidden
+    # Sinks are in the sum alone, and are visible in any case.
     sums = seen.sum(axis=-1, keepdims=True)
     sinks = at.get("sinks")
     if sinks is not None:
@@ -286,6 +296,8 @@ def finite(attempt: Attempt, rule: str) -> Attempt | None:
     if attempt.view == "outputs":
         values = values_of(at)
         products = summed(seen, values), summed(other, values)
+    # Times its denominator, the formula above is linear in w = exp(c): y = w z, of
+    # which w is the least-squares solution.
     y = aim * sums - products[0]
     z = products[1] - aim * other.sum(axis=-1, keepdims=True)
     score = _rounded(float(np.log((y * z).sum() / (z * z).sum())))
@@ -339,6 +351,7 @@ def as_truth(attempt: Attempt, inverted: bool) -> Iterator[Attempt]:
     mask = attempt.get("attn_mask")
     if mask is None or not zeros_and_ones(mask):
         return
+    # A finite mask gives rows without a visible key other weights than relpos does.
     masked = attempt.with_keywords(attn_mask=mask == (0 if inverted else 1))
     if masked.sets and not masked.sets["attn_mask"].any(axis=-1).all():
         for empty in EMPTY:  # some query sees nothing

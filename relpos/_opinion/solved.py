@@ -40,6 +40,8 @@ def solve(
         return None
     if attempt.view == "scores":
         aim = np.where(aim > HIDDEN, aim, np.nan)
+    # The numbers have one axis at most, that of the queries: all others are summed
+    # over.
     shape = [1] * aim.ndim
     shape[-2] = aim.shape[-2] if of_queries else 1
     axes = tuple(axis for axis, count in enumerate(shape) if count == 1)
@@ -51,8 +53,11 @@ def solve(
     def error(x: Array) -> Array:
         return np.asarray(np.nansum((results(x) - aim) ** 2, axis=axes, keepdims=True))
 
+    # exp(0) = 1 gives the shape of the results at the least cost.
     if results(np.zeros(shape)).shape != aim.shape:
         return None
+    # The numbers are exponentials, so that they are positive and steps are relative. Of
+    # all beginnings the best is taken, for each query alone.
     errors = np.stack([error(np.full(shape, x)) for x in around])
     best, step = around[np.argmin(errors, axis=0)], 1e-6
     for _ in range(9):
@@ -135,6 +140,8 @@ def term_factors(attempt: Attempt) -> Iterator[Attempt]:
     names = attempt.arguments(TERMS)
     if not names:
         return
+    # Every call has a content term. The terms that u or v is part of may have one
+    # factor together.
     groups: dict[tuple[str, ...], str] = {("content",): TERMS["content"]}
     groups |= {(name,): TERMS[name] for name in names}
     groups |= {pair: words for pair, words in TOGETHER.items() if pair[1] in names}
@@ -166,6 +173,7 @@ def query_factors(attempt: Attempt) -> Iterator[Attempt]:
 
     factors = solve(attempt, with_factors, _AROUND, of_queries=True)
     if factors is not None and np.ptp(factors) > 1e-3:
+        # The sentence has six numbers at most.
         words = ", ".join(f"{x:.3g}" for x in factors.ravel()[:6])
         detail = f"the scores of each query times a number of its own: {words}"
         if factors.size > 6:

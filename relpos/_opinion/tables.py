@@ -34,6 +34,8 @@ def first_of(attempt: Attempt, name: str) -> int:
     """Return the relative position of row 0."""
     first, rows = attempt.get("min_relative_position"), rows_of(attempt, name)
     others = [rows_of(attempt, other) for other in tables_of(attempt)]
+    # A bias of another length than the vectors is centred, whatever
+    # `min_relative_position` says.
     is_other_bias = name == "rel_bias" and any(count != rows for count in others)
     return -(rows // 2) if first is None or is_other_bias else int(first)
 
@@ -64,6 +66,7 @@ def reordered(
     for name in here:
         table, axis = attempt.get(name), axis_of(name)
         sources = rows(np.arange(table.shape[axis]), first_of(attempt, name))
+        # -1 would be read as the last row: another row is taken, and set to 0.
         moved = np.array(np.take(table, np.maximum(sources, 0), axis=axis))
         np.moveaxis(moved, axis, 0)[sources < 0] = 0
         changed[name] = moved
@@ -97,6 +100,7 @@ def by_position(
     """Give r the row of change(r); beyond the table clip, take zeros or wrap."""
 
     def rows(t: Array, first: int) -> Array:
+        # t is a row of the table, and t + first its relative position.
         sources = change(t + first) - first
         if beyond == "wrap":
             return sources % len(t)
@@ -140,6 +144,7 @@ def negated(attempt: Attempt) -> Attempt | None:
         return None
     ((first, rows),) = spans
     last = first + rows - 1
+    # A centred table would only be reversed, and "table_reversed" has that.
     if last == -first:
         return None
     reversed_table = reordered(attempt, backwards)
@@ -161,6 +166,8 @@ def reversed_within(attempt: Attempt) -> Iterator[Attempt | None]:
     if len(spans) == 1:
         ((begin, rows),) = spans
         sums |= {begin + last for last in lasts} | {begin + rows - 1 + first}
+    # A table without a row for the first relative position of the call cannot have its
+    # rows reversed.
     if any(begin > first for begin, _ in spans):
         return
     # Rows reversed within a span have relative positions of one sum, r + r'. The sum
@@ -173,6 +180,7 @@ def reversed_within(attempt: Attempt) -> Iterator[Attempt | None]:
 def has_2n_rows(attempt: Attempt) -> bool:
     """Return True if each table has an even number of rows, and no middle row."""
     spans = spans_of(attempt)
+    # Row 0 of an even number of rows is -N or 1 - N, where N is half of them.
     return bool(spans) and all(
         rows % 2 == 0 and first + rows // 2 in (0, 1) for first, rows in spans
     )
@@ -200,6 +208,8 @@ def off_by(attempt: Attempt, step: int, beyond: str) -> Attempt | None:
     """Take the row next to the right one; "later" begins every table later."""
     if beyond != "later":
         return by_position(attempt, change=partial(np.add, step), beyond=beyond)
+    # One argument moves all tables, and says the same of them only if they begin
+    # together.
     firsts = {first for first, _ in spans_of(attempt)}
     if len(firsts) != 1:
         return None
@@ -210,6 +220,7 @@ def other_origin(attempt: Attempt) -> Iterator[Attempt | None]:
     """Read 2N rows, -N to N - 1, as 1 - N to N, or the other way round."""
     if has_2n_rows(attempt):
         name = tables_of(attempt)[0]
+        # A table from -N on is off by one row towards the past if it begins at 1 - N.
         early = first_of(attempt, name) == -(rows_of(attempt, name) // 2)
         yield from (off_by(attempt, -1 if early else 1, way) for way in WAYS)
 
@@ -232,6 +243,7 @@ def clipped_early(attempt: Attempt, sides: tuple[str, ...]) -> Attempt | None:
     """Clip at k - 1 of k, of earlier or later keys, where a pair is that far apart."""
     farthest = np.abs(relative_to(attempt)).max(initial=0)
     for first, rows in spans_of(attempt):
+        # A row for each distance up to k on both sides is an odd number of rows.
         centred = first == -(rows // 2) and rows % 2 and rows > 1
         if "buckets" in attempt.keywords or not centred or farthest < rows // 2:
             return None
@@ -267,6 +279,7 @@ def beyond_the_table(attempt: Attempt) -> Attempt | None:
 def reaches_beyond(attempt: Attempt) -> bool:
     """Return True if some pair that causality shows has no row of its own."""
     r = relative_to(attempt)
+    # What is hidden needs no row.
     r = r[r <= 0] if attempt.get("is_causal") else r
     return any(
         bool(((r < first) | (r >= first + rows)).any())
@@ -286,10 +299,14 @@ def by_labels(rule: Callable[[Attempt, Array, int, int], Rows]) -> Changes:
 
     def changes(attempt: Attempt) -> Iterator[Attempt]:
         spans = spans_of(attempt)
+        # A shift looks up no rows, and tables with other rows would need labels of
+        # their own.
         if attempt.shifted or len(spans) != 1:
             return
         first, count = spans.pop()
         buckets = attempt.keywords.get("buckets", np.arange(count))
+        # Labels say the row of each pair themselves, next to which these have no
+        # meaning.
         unplaced = dict.fromkeys(("min_relative_position", "buckets", "beyond"))
         for words, rows in rule(attempt, relative_to(attempt), first, count):
             labels = np.asarray(buckets)[np.clip(rows, 0, count - 1)]
@@ -308,6 +325,7 @@ def index_wraps(attempt: Attempt, r: Array, first: int, count: int) -> Rows:
 @by_labels
 def at_key(attempt: Attempt, r: Array, first: int, count: int) -> Rows:
     """Give key j the row that is j after the middle, or after the first."""
+    # The sum with 0 gives the keys the shape of the pairs.
     j = np.arange(r.shape[-1]) + 0 * r
     yield from (("", j - first), ("", j))
 
@@ -368,6 +386,8 @@ def other_columns(attempt: Attempt, shape: tuple[int, int]) -> Attempt | None:
         columns = table.shape[-1]
         if columns % 2 or columns < 4:
             return None
+        # Columns as (2, columns / 2) are concatenated sines and cosines, and as
+        # (columns / 2, 2) they alternate.
         changed[name] = table[..., np.arange(columns).reshape(shape).T.ravel()]
     return attempt.with_keywords(**changed) if changed else None
 
@@ -417,6 +437,7 @@ def u_v_reshaped(attempt: Attempt) -> Iterator[Attempt]:
 def heads_of_table(attempt: Attempt) -> Iterator[Attempt]:
     """Give heads the rows of other heads, or rows and heads of a flat table."""
     for name, table in attempt.arguments(TABLES).items():
+        # Heads are the axis before the rows, in a table that has one for each head.
         axis = axis_of(name) - 1
         if table.ndim < -axis or table.shape[axis] == 1:
             continue
@@ -424,6 +445,8 @@ def heads_of_table(attempt: Attempt) -> Iterator[Attempt]:
         orders = {"in reverse order": heads[::-1]}
         orders |= {f"of head {h} for all": 0 * heads + h for h in heads[:16]}
         orders |= {f"rolled by {n} heads": np.roll(heads, n) for n in heads[1:16]}
+        # (rows, H, ..) is the order in which a table without an axis of heads is
+        # stored.
         flat = np.moveaxis(table, axis, axis + 1)
         changed = {x: np.take(table, order, axis=axis) for x, order in orders.items()}
         changed |= {

@@ -77,6 +77,7 @@ def _nothing(attempt: Attempt) -> Attempt | None:
     names = [*attempt.arguments(PLACED)]
     if has_numbers(attempt, "attn_mask"):
         names.append("attn_mask")
+    # The terms are multiplied by 0 where the pair is hidden.
     seen = common(attempt.sets.values()).astype(np.float64)
     return attempt.times(seen, *names) if names else None
 
@@ -104,6 +105,7 @@ def with_later(change: Change | Changes, words: str = "") -> Changes:
             return
         for terms, other in TERMS_OF_LATER.items():
             for later in attempts_with(other, attempt):
+                # The words of the terms are put behind those of the mask.
                 for changed in attempts_with(change, replace(later, detail="")):
                     detail = f"{changed.detail or words}, with {terms} for later keys"
                     yield replace(changed, detail=detail)

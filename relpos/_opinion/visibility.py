@@ -79,6 +79,7 @@ def showing(
     """Show the pairs of all these sets; queries that see nothing have these weights."""
     if "log_decay" in attempt.keywords:
         return
+    # The numbers of a floating mask stay where pairs are visible.
     pairs, finite = common(sets), kept_bias(attempt)
     sees = pairs.any(axis=-1)
     mask = pairs if finite is None else np.where(pairs, finite, -np.inf)
@@ -91,10 +92,13 @@ def showing(
 
 def shifted(attempt: Attempt) -> Attempt | None:
     """Use the causal shift for rows looked up: for later keys it has no row."""
+    # Transformer-XL's shift moves products of queries with a table, and has none of
+    # these.
     unshifted = {"position_query", "labels", "buckets", "rel_query"}
     if "rel_key" not in attempt.keywords or unshifted & attempt.keywords.keys():
         return None
     lq, lk = attempt.lengths
+    # The shift puts the last query at the last key.
     if (attempt.offset != lk - lq).any():
         return None
     return replace(attempt, shifted=True)
@@ -129,6 +133,8 @@ def causal_where(
     """Change which relative positions causality shows; tables keep their rows."""
     if not attempt.get("is_causal") or "log_decay" in attempt.keywords:
         return None
+    # Causality becomes a mask of pairs: `is_causal` with another offset would move the
+    # rows of the tables too.
     shown = see(distances(attempt, offset))
     mask = attempt.keywords.get("attn_mask", np.True_)
     both = shown & mask if mask.dtype == bool else np.where(shown, mask, -np.inf)
@@ -170,6 +176,7 @@ def other_diagonal(attempt: Attempt) -> Iterator[Attempt]:
 def other_corner(attempt: Attempt, end: bool) -> int | None:
     """Return the offset with query 0 at key 0, or the last two together, if new."""
     lq, lk = attempt.lengths
+    # An offset that all items have already is no change.
     offset = lk - lq if end else 0
     return None if (attempt.offset == offset).all() else offset
 
@@ -187,6 +194,7 @@ def keys_left_out(attempt: Attempt) -> Iterator[Attempt]:
     at, sets = np.arange(count), attempt.sets.values()
     for number in some(count):
         for side, shown in (("last", at < count - number), ("first", at >= number)):
+            # A set has an axis of queries, also where they all see the same keys.
             rows = np.broadcast_to(shown, attempt.lengths)
             words = f"the {side} key" if number == 1 else f"the {side} {number} keys"
             yield from showing(attempt, [*sets, rows], f"{words} left out")
@@ -227,6 +235,7 @@ def padding_of_zeros(attempt: Attempt) -> Iterator[Attempt]:
         of_keys = pairs[..., :1, :]
         if (pairs != of_keys).any() or (pairs.ndim > 3 and pairs.shape[-3] > 1):
             continue  # it hides pairs, or differs in heads
+        # (.., 1, Lk) becomes (.., Lk, 1), which multiplies rows of keys and values.
         shown = np.swapaxes(of_keys, -1, -2)
         zeros = {n: shown * attempt.get(n) for n in ("key", "value")}
         detail = (
@@ -234,6 +243,7 @@ def padding_of_zeros(attempt: Attempt) -> Iterator[Attempt]:
             "have a score of 0, and a weight"
         )
         others = [x for n, x in attempt.sets.items() if n != name]
+        # `common` needs one set at least, which may hide nothing.
         sets = others or [np.ones(attempt.lengths, bool)]
         yield from showing(attempt.with_keywords(**zeros), sets, detail)
 
@@ -255,6 +265,7 @@ def offset_at(attempt: Attempt, end: bool) -> Attempt | None:
         queries = attempt.lengths[0]
         positions = np.arange(queries) + offset
         if rotary.of_angles:
+            # The angles of the queries are those of the keys at their positions.
             positions = rotary.key_positions[..., offset : offset + queries, :]
         return replace(attempt, rotary=rotary._replace(query_positions=positions))
     if tables_of(attempt) or attempt.get("is_causal") or attempt.get("window"):
@@ -308,9 +319,12 @@ def changed(
 ) -> Iterator[Attempt]:
     """Change the set of one argument, or of "all" together, where there are several."""
     sets = dict(attempt.sets)
+    # The set of all arguments together takes the place of the sets of each.
     if name == "all" and len(sets) > 1:
         sets = {"all": common(sets.values())}
     right = sets.pop(name, None)
+    # Other weights of empty rows are tried below, so that one of these attempts has
+    # them already.
     if right is None or attempt.empty != "zero":
         return
     for words, other in rule(attempt, right):
@@ -338,6 +352,8 @@ def crossed(
     attempt: Attempt, x: Array, combine: Callable[[Array, Array], Array], of_keys: bool
 ) -> Array | None:
     """Combine a set with its transpose, if all queries see the same keys, or if not."""
+    # A set of keys is the same for all queries, and a set of pairs is not. Words and
+    # changes differ between the two.
     is_square = x.shape[-1] == x.shape[-2] > 1
     fits = is_square and bool((x == x[..., :1, :]).all()) == of_keys
     return combine(x, np.swapaxes(x, -1, -2)) if fits else None
@@ -347,6 +363,7 @@ def with_axis(
     attempt: Attempt, x: Array, axis: int, change: Callable[..., Any]
 ) -> Array | None:
     """Change a set along an axis, to another order or to one entry for all."""
+    # An axis that is missing or of length 1 has no other order.
     if x.ndim < -axis or x.shape[axis] < 2:
         return None
     return np.broadcast_to(change(x, axis=axis), x.shape)
@@ -357,6 +374,7 @@ def moved(axis: int, step: int) -> Reset:
 
     def change(x: Array, axis: int) -> Array:
         at = np.arange(x.shape[axis])
+        # Entries at the end are repeated, and do not come back at the other end.
         return np.take(x, np.clip(at - step, 0, at[-1]), axis=axis)
 
     return partial(with_axis, axis=axis, change=change)
@@ -383,11 +401,13 @@ def joined(
 
 def reaching(attempt: Attempt, x: Array, towards: int) -> Array:
     """Show all keys on one side of the visible ones too, to the first or the last."""
+    # The accumulation runs in the direction of the keys that are shown too.
     return np.logical_or.accumulate(x[..., ::towards], axis=-1)[..., ::towards]
 
 
 def of_heads(attempt: Attempt, x: Array) -> Array | None:
     """Use the set of an item of the batch for the head of its number."""
+    # A set (B, 1, Lq, Lk) can be read as (H, ..) only if B and H are equal.
     if x.ndim < 4 or len(x) != attempt.get("query").shape[-3] or x.shape[-3] > 1:
         return None
     return np.swapaxes(x, -4, -3)
@@ -397,12 +417,14 @@ def tiled(attempt: Attempt, x: Array) -> Array | None:
     """Give (item, head), as one axis, the sets of the items in turn."""
     if x.ndim != 4 or len(x) < 2 or x.shape[1] > 1:
         return None
+    # Row n of (item, head) as one axis has item n // H; tiled sets give it item n % B.
     order = np.arange(len(x) * attempt.get("query").shape[-3]) % len(x)
     return np.take(x[:, 0], order.reshape(len(x), -1), axis=0)
 
 
 def with_end(side: str, step: int) -> tuple[Reset, str]:
     """Begin or end a set some keys earlier or later, in words."""
+    # A step towards the last key is one key more at the end, or one fewer at the start.
     more = (side == "end") == (step > 0)
     combine = np.logical_or if more else np.logical_and
     keys = "one key" if abs(step) == 1 else f"{abs(step)} keys"
@@ -442,6 +464,7 @@ def with_first(attempt: Attempt, x: Array) -> Array:
 
 def end_fewer(attempt: Attempt, x: Array) -> Array:
     """Show one key fewer at each end of what is visible, and never the last key."""
+    # The key behind the last one counts as hidden.
     next_key = np.zeros_like(x)
     next_key[..., :-1] = x[..., 1:]
     return x & next_key
@@ -637,6 +660,7 @@ def _blocks(attempt: Attempt) -> Iterator[tuple[str, Array]]:
     """Yield words for blocks of keys, and how many blocks before a query's each is."""
     lq, lk = attempt.lengths
     past, future = (side or 0 for side in attempt.get("window"))
+    # The offset of an item gets axes for heads, queries and keys.
     at = np.arange(lq)[:, None] + attempt.offset[..., None, None, None]
     for words, length in (
         ("of as many keys as it has", past + future + 1),
@@ -661,6 +685,7 @@ def with_holes(attempt: Attempt, x: Array) -> Worded:
         yield f"{words}, up to its own key", (before == 0) & (r <= 0)
     for step in (2, 3, 4):
         for factor, more in ((step, f"{step} times as long"), (1, "as long")):
+            # A side of 0 keys, or without an end, stays.
             sides = (past and past * factor, future and future * factor)
             seen = (r % step == 0) & _window(attempt, sides)
             words = f"{{}} with every key of distance {step} alone (dilated), {more}"
@@ -682,6 +707,8 @@ def window_of_diagonals(attempt: Attempt) -> Iterator[Attempt]:
     window = attempt.get("window")
     if window is None:
         return
+    # The diagonals are in place of causality too, with which a window is often
+    # combined.
     others = [x for n, x in attempt.sets.items() if n not in ("is_causal", "window")]
     near = set()
     for side, sign, step in product(window, (1, -1), (-1, 0, 1)):
@@ -729,6 +756,7 @@ def numbers_added(attempt: Attempt) -> Iterator[Attempt]:
     finite, kinds = kept_bias(attempt), ((True, "shows"), (False, "hides"))
     for name, (visible, shows) in product(attempt.sets, kinds):
         sets = dict(attempt.sets)
+        # This argument hides nothing any more. The others still hide what they did.
         number = (sets.pop(name) == visible).astype(np.float64)
         if finite is not None:
             number = number + finite

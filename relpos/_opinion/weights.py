@@ -27,9 +27,12 @@ def loaded(
         yield {}
         return
     names, numbers = _read(sides, weights)
+    # The state is copied before anything is loaded, since a load may fail half way.
     before = {side: copied(dict(sides[side].state_dict())) for side in numbers}
     try:
         for side, arrays in numbers.items():
+            # Names may be of some parameters alone, and the others of mine stay as they
+            # are.
             _fill(sides[side], arrays, **({"strict": False} if names else {}))
         yield names
     except BaseException:
@@ -98,6 +101,7 @@ def _pairs(
             f"weights: got {_listed(sorted(twice))} of mine for several names of the "
             "reference; expected each name once"
         )
+    # A name that both sides have, and that no pair mentions, is a pair too.
     alone = {name for name in theirs if name not in weights and name not in my_names}
     pairs = dict(weights)
     pairs |= {name: name for name in mine if name in alone}
@@ -120,6 +124,8 @@ def renamed(gradients: Gradients, names: Mapping[str, str]) -> Gradients:
     old_names = {new: old for old, new in names.items()}
     by_name = {}
     for name, gradient in gradients.items():
+        # The reference has a parameter of this name, which is paired with another one
+        # of mine.
         clash = f"{name} of mine" if name in names else name
         by_name[old_names.get(name, clash)] = gradient
     return by_name
@@ -145,6 +151,7 @@ def unpaired(
         new = next((name for name in only_mine if only_mine[name] == shape), None)
         if new is not None:
             pairs[old] = new.removesuffix(" of mine")
+            # Each parameter of mine is proposed once.
             del only_mine[new]
     lines = [
         "the parameters of mine have other names, so that numbers and gradients of "
@@ -170,6 +177,7 @@ def other_numbers(reference: Any, mine: Any, limit: float) -> str | None:
     both = [
         n for n in theirs if n in my_numbers and theirs[n].shape == my_numbers[n].shape
     ]
+    # A parameter of another shape is left to the comparison of gradients.
     different = [n for n in both if _differ(theirs[n], my_numbers[n], limit)]
     if not different:
         return None
