@@ -118,6 +118,7 @@ def _gradients(
     result_gradients: ResultGradients,
 ) -> list[Tensor | None]:
     """Return gradients of all operands by `call`, None where none is needed."""
+    # No loss used the results, for which torch hands None to a backward here.
     if all(gradient is None for gradient in result_gradients):
         return [None] * len(needs_grad)
     needed_gradients = iter(call(result_gradients))
@@ -142,6 +143,7 @@ class Attend(Reverse):
 
     @staticmethod
     def alone(setting: Setting, *tensors: Tensor) -> Results:
+        # No backward follows, and its results need no memory.
         setting.keeps = False
         return _engine.forward(setting, tensors)
 
@@ -238,6 +240,8 @@ def _forward(
     if is_dual(operands):  # the operator is not asked for their tangents
         raise no_forward_mode("attention")
     results = _engine.forward(_setting(names, settings), operands)
+    # An operator has a fixed number of tensors: an empty one is in the place of
+    # weights.
     weights = results.weights
     if weights is None:
         weights = results.out.new_empty(0)
@@ -358,6 +362,7 @@ def _over_items(
 def _backward_over_items(
     info: Any, in_dims: Any, needs_grad: Sequence[bool], *args: Any
 ) -> Any:
+    # The order is that of the schema of the backward.
     others, operands, last = args[:_OTHERS], args[_OTHERS], args[_OTHERS + 1 :]
     names, _, *settings = last
 

@@ -81,6 +81,8 @@ def _read(args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         return None  # it would be rounded twice
     if recorded is not None:
         names, tensors, values = recorded
+        # C has run the call already: autograd records it with these results, and does
+        # not run it again.
         setting = Setting(tuple(names), values, with_lse=with_lse, results=results)
         out, lse, *_ = record(Attend, setting, *tensors)
     if dtype != out.dtype:
@@ -290,6 +292,8 @@ def compute(
         seed = as_seed(rng, tensors["query"].device)
         if values.get("dropout_p"):
             tensors["rng"] = seed
+    # One tensor of float64 that counts is enough for a result of float64. Of other
+    # dtypes only those of query, key and value count.
     wide = any(x.dtype is torch.float64 for n, x in tensors.items() if n in TYPED)
     tokens = [tensors[name] for name in ("query", "key", "value")]
     dtype = attention_dtype(tokens, wide)
@@ -319,6 +323,8 @@ def by_kind(arguments: dict[str, Any]) -> tuple[dict[str, Tensor], Values]:
     tensors: dict[str, Tensor] = {}
     values: Values = {}
     for name, value in arguments.items():
+        # `is`, as a tensor compared by == is a tensor. None, flags and strings are the
+        # same objects as the defaults.
         if value is DEFAULTS.get(name):
             continue
         if type(value) is float and value == DEFAULTS.get(name):

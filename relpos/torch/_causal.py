@@ -101,6 +101,7 @@ def causal_terms(
     if isinstance(offset, INTEGERS) and offset == causal.shift:
         return {"is_causal": True, "query_offset": offset, "key_ranges": ranges}
     numbers = torch.arange(causal.queries, device=device)
+    # Query i sees keys 0 to i + shift, so that its range ends one behind that.
     ends = (numbers + (causal.shift + 1)).clamp(0, causal.keys)
     if ranges is None:
         ranges = torch.stack([torch.zeros_like(ends), ends], -1)
@@ -126,6 +127,7 @@ def _ending(ranges: Any, ends: Tensor) -> Any:
         numbers = ranges.long()
         # what is negative now was a number of uint64 beyond int64
         ranges = numbers.masked_fill(numbers < 0, _MAX_INT64)
+    # The start is moved too: a range that begins behind its new end has no keys left.
     return torch.minimum(ranges, ends[:, None])
 
 
@@ -142,6 +144,7 @@ def without_causal_bias(
             "what is hidden; expected one of the two"
         )
     tokens = {"query": query, "key": key}
+    # These are the checks of `attention`, which come too late for the sizes here.
     check_tensors(tokens)
     for name, tensor in tokens.items():
         at_least_ndim(name, tensor, 3, OPERANDS[name].shown)

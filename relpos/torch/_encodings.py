@@ -238,6 +238,8 @@ def conv_encoding(
 
 def _rotary_backward(grad: Any, names: list[str], **values: Any) -> Any:
     if names == ["x"]:  # the gradients of angles take more than the inverse rotation
+        # The transpose of a rotation is the inverse one, and both have the same
+        # magnitude.
         values["x"] = grad
         values["inverse"] = not values["inverse"]
         return relpos.apply_rotary(**values)

@@ -86,6 +86,8 @@ class Setting:
     def run_backward(
         self, needs_grad: Sequence[bool], *tensors: Any
     ) -> tuple[Tensor, ...]:
+        # The order is that of `apply(Gradients, ...)` in _attend.py: gradients,
+        # results, operands.
         grad_out, grad_lse, grad_weights, out, row_max, row_sum, *operands = tensors
         gradients = ResultGradients(grad_out, grad_lse, grad_weights)
         saved = SavedResults(out, row_max, row_sum)
@@ -120,6 +122,7 @@ def _named(setting: Setting, tensors: Sequence[Tensor]) -> dict[str, Any]:
 @partial(in_tensor_words, tensors_of=_named)
 def forward(setting: Setting, tensors: Sequence[Tensor]) -> Results:
     """Return the results that a call asks for, or keeps for its backward."""
+    # C reads most calls from the tensors. The others are prepared as those of arrays.
     results = _forward_directly(setting, tensors)
     if results is not None:
         return results
@@ -146,6 +149,7 @@ def backward(
     """Return the gradients that are needed, each of its tensor's dtype."""
     _check_weights_unused(result_gradients.weights)
     grad_out, grad_lse, _ = result_gradients
+    # Only the weights have a gradient, of zeros, and so all others are zeros.
     if grad_out is None and grad_lse is None:
         return tuple(
             torch.zeros_like(tensor, memory_format=torch.contiguous_format)
@@ -191,6 +195,7 @@ def name_results(arrays: Sequence[Any], with_lse: bool, keeps: bool) -> Results:
     """
     remaining = iter(arrays)
     out = tensor_of(next(remaining))
+    # A backward reads the result before it was rounded, which C then lists too.
     is_rounded = keeps and out.dtype in _SHORT
     unrounded = torch.from_numpy(next(remaining)) if is_rounded else None
     lse = torch.from_numpy(next(remaining)) if with_lse else None
@@ -285,8 +290,10 @@ def _call(setting: Setting, tensors: Sequence[Tensor]) -> Call:
     scheme_values: Mapping[str, Any] = setting.scheme_values or {}
     call: Call = {**DEFAULTS, **setting.values, **scheme_values}
     call |= read_tensors(setting.names, tensors, _array_of)
+    # The default is that of torch here, and not that of `relpos.attention`.
     if call["num_threads"] is None:
         call["num_threads"] = torch.get_num_threads()
+    # The seed is a tensor here and an integer there.
     if "rng" in setting.names:
         call["rng"] = int(call["rng"])
     return call

@@ -127,6 +127,7 @@ class TensorFunction:
                     f"{name}: requires a gradient, which {self.name} does not have; "
                     f"expected a tensor without ({name}.detach())"
                 )
+        # A caller may change a list or an array between forward and backward.
         for name in self.settings:
             values[name] = copied_setting(name, values[name])
         fixed = values.get("dtype", self.dtype)
@@ -239,6 +240,7 @@ class TensorFunction:
 
         The result's gradient is in the place of an operand that was not kept.
         """
+        # Settings come behind the operands, and have no gradient.
         needs_grad = list(needed[: len(self.operands)])
         operands = list(ctx.saved_tensors)
         if self.linear >= 0 and operands[self.linear] is None:
@@ -567,6 +569,7 @@ def over_items(
 
 def _batch_rank(operands: Sequence[Operand], axes: Mapping[str, int]) -> int:
     """Return how many batch axes the item of any operand has at most."""
+    # An operand without batch axes says nothing, and may have fewer than its own.
     ranks = [0]
     for operand in operands:
         if operand.tensor is not None and operand.name in axes:

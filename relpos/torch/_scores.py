@@ -51,6 +51,7 @@ def _rel_shift_backward(grad: Any, names: list[str], x: Any) -> Any:
     return relpos.unskew(grad, is_causal=True)
 
 
+# Both functions move numbers and leave some out: `unskew` moves their gradient back.
 _SKEW = TensorFunction(
     "skew",
     "Tensor x, bool is_causal",
@@ -193,6 +194,7 @@ def scores(
 @uncompiled
 def _scores(arguments: dict[str, Any], terms: bool) -> Tensor | dict[str, Tensor]:
     """Return what `relpos.scores` does of the tensors of a call."""
+    # A CausalBias has no numbers: it becomes other arguments before tensors are read.
     if arguments.get("attn_mask") is not None:
         arguments = without_causal_bias(arguments["query"], arguments["key"], arguments)
     tensors, values = by_kind(arguments)

@@ -47,6 +47,7 @@ def array_of(name: str, value: Any, short: bool = False) -> Any:
     """
     if not isinstance(value, torch.Tensor):
         return value
+    # Tensor.numpy() refuses a tensor that requires a gradient.
     if value.requires_grad:
         value = value.detach()
     try:
@@ -72,6 +73,7 @@ def _is_stored(tensor: torch.Tensor) -> bool:
 
 def _words(tensor: torch.Tensor) -> Array:
     """View a tensor of 16 bits as an array, of the core's bfloat16 or of float16."""
+    # NumPy has no bfloat16, so that the words pass as integers.
     if tensor.dtype is torch.bfloat16:
         return tensor.view(torch.int16).numpy().view(bfloat16)
     return tensor.numpy()
@@ -125,6 +127,7 @@ def check_type(name: str, kind: type) -> None:
 def tensor_of(array: Array, dtype: torch.dtype | None = None) -> torch.Tensor:
     """Give an array as a tensor of `dtype`, without a copy where it has that."""
     if array.dtype == bfloat16:
+        # torch does not know the core's dtype, but views words of 16 bits as its own.
         tensor = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     else:
         tensor = torch.from_numpy(array)
@@ -153,6 +156,7 @@ def attention_dtype(tokens: Iterable[torch.Tensor], wide: bool) -> torch.dtype:
 
 def under_autocast(dtype: torch.dtype) -> torch.dtype:
     """Return the dtype of a result that has this one outside of autocast."""
+    # float64 is left out, as torch's own autocast does.
     if dtype is not torch.float64 and torch.is_autocast_enabled("cpu"):
         return torch.get_autocast_dtype("cpu")
     return dtype

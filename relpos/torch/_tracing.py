@@ -88,6 +88,7 @@ def is_batched(tensor: torch.Tensor) -> bool:
 def requires_grad(tensor: torch.Tensor) -> bool:
     """Return True for a tensor with a gradient, at any level of `torch.func`."""
     functorch = torch._C._functorch
+    # A wrapped tensor may require a gradient at an inner level alone.
     while not (tensor.requires_grad or torch.compiler.is_compiling()):
         if not functorch.is_functorch_wrapped_tensor(tensor):
             break
@@ -123,6 +124,7 @@ def apply(function: Any, *args: Any) -> Any:
     """
     if not is_plain():
         return function.apply(*args)
+    # A record takes time, and is made only if a backward can ask for it.
     if torch.is_grad_enabled():
         for x in args:
             if isinstance(x, torch.Tensor) and x.requires_grad:
@@ -160,6 +162,7 @@ def _without_setup_context(function: Any) -> Any:
         function.setup_context(ctx, args, output)
         return function.returned(output)
 
+    # backward and jvp read the context that `setup_context` has made, in both forms.
     members = {name: staticmethod(getattr(function, name)) for name in _DERIVATIVES}
     members["forward"] = staticmethod(forward)
     return type(function.__name__, (torch.autograd.Function,), members)

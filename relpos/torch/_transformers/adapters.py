@@ -107,6 +107,8 @@ def replace(model: torch.nn.Module) -> list[str]:
         prepared.append((module, type(module), attributes))
     register()
     asking = {id(swap.module) for swap in swaps if issubclass(swap.adapter, Asking)}
+    # Swapped modules that ask for attention need relpos's, which is set on the model
+    # around them.
     owners = list(dict.fromkeys(_owners(model, asking)))
     before = [(owner.config, owner.config._attn_implementation) for owner in owners]
     try:
@@ -311,10 +313,12 @@ class _DebertaV2Encoder(Swapped):
     def get_rel_pos(
         self, hidden_states: Any, query_states: Any = None, relative_pos: Any = None
     ) -> Any:
+        # None, unless a caller gives rows: attention then reads its buckets.
         return relative_pos
 
     def get_attention_mask(self, attention_mask: torch.Tensor) -> torch.Tensor:
         if attention_mask.dim() <= 2:
+            # A mask of keys (B, L) broadcasts over heads and queries.
             return attention_mask[:, None, None, :].bool()
         original: Any = super()
         return original.get_attention_mask(attention_mask).bool()
@@ -365,6 +369,7 @@ class _DisentangledSelfAttention(Swapped):
         """Return the embeddings as keys and queries of positions, (H, 2 span, D)."""
         if not self.relative_attention:
             return {}
+        # The same rows are projected to keys of positions and to queries of positions.
         rows = self.pos_dropout(rel_embeddings)[: 2 * self.pos_ebd_size]
         count = self.num_attention_heads
         terms: Terms = {}
@@ -491,6 +496,7 @@ class _InklingAttention(Caching):
             # a cache with a window has dropped the keys before this one
             first_key = cache.get_mask_sizes(queries, layer)[1]
             before = int(cache.get_query_offset(layer))
+            # Positions are counted from the first key that is there.
             offset = before - int(first_key)
             cache = _Counted(cache, before)
         original: Any = super()
@@ -508,6 +514,8 @@ class _InklingAttention(Caching):
         curves = self.rel_logits_proj.proj
         return {
             "position_query": position_query,
+            # The curves (d_rel, distances) begin at distance 0, and a table at the
+            # farthest past. Keys that are farther away have no term.
             "rel_key": curves.T.flip(0),
             "min_relative_position": 1 - curves.shape[1],
             "beyond": "zero",
@@ -532,6 +540,7 @@ class _Gemma3nAudioAttention(Swapped):
             query * (self.q_scale * softplus(self.per_dim_scale)),
             split_heads(self.k_proj(hidden_states), count),
             split_heads(self.v_proj(hidden_states), count),
+            # The model's mask is True where a frame is padding.
             ~mask[:, None, None, :],
             scale=1.0,
             rel_key=split_heads(encoding.pos_proj(waves), count)[0],
@@ -623,6 +632,7 @@ class _Wav2Vec2ConformerSelfAttention(Asking):
                 "positions, (1, 2 * L - 1, hidden_size)"
             )
         count = self.num_heads
+        # The embeddings have a batch axis of length 1, which the table below has not.
         rows = self.linear_pos(relative_position_embeddings)
         out, weights = attend(
             split_heads(self.linear_q(hidden_states), count),
@@ -661,6 +671,7 @@ class _WavLMAttention(Swapped):
         visible = None
         if attention_mask is not None:
             visible = attention_mask.eq(1)[:, None, None, :]
+        # The eight outputs for each head are two gates of four summands.
         gates = self.gru_rel_pos_linear(split_heads(hidden_states, count))
         a, b = torch.sigmoid(gates.unflatten(-1, (2, 4)).sum(-1)).split(1, dim=-1)
         out, weights = attend(
@@ -669,6 +680,8 @@ class _WavLMAttention(Swapped):
             split_heads(self.v_proj(hidden_states), count),
             visible,
             dropout_p=self.dropout if self.training else 0.0,
+            # A number for each bucket is a vector of one column, (H, buckets, 1), which
+            # the gate as a position query multiplies.
             rel_key=table.T[..., None],
             position_query=a * (b * self.gru_rel_pos_const - 1.0) + 2.0,
             buckets=self.buckets,

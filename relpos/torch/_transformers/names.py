@@ -95,6 +95,8 @@ def check_methods(original: type, adapter: Any) -> None:
                 f"model: got {original.__name__}.{name} of {INSTALLED}, {got}; "
                 f"expected ({', '.join(expected)}), the arguments that relpos knows"
             )
+    # The adapter comes first in the new class, so that a name of its own would replace
+    # one of the model's.
     added: set[str] = set()
     for kind in adapter.__mro__[:-1]:  # without object
         added |= vars(kind).keys()
@@ -127,6 +129,7 @@ def check_terms(keywords: dict[str, Any], mask: torch.Tensor | None) -> None:
                 f"{name}: got a {type(value).__name__}; expected None (the "
                 'attn_implementation "relpos" has no such term; "eager" does)'
             )
+    # Several sequences in one row need a mask, without which each would see the others.
     packed = keywords.get("cu_seq_lens_q")
     if packed is not None and mask is None and len(packed) > 2:
         raise ValueError(

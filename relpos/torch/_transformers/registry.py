@@ -82,6 +82,8 @@ def attention_function(
                 "it out"
             )
     terms: Any = getattr(type(module), "position_terms", None)
+    # The table of a swapped module has rows by position, which nothing else in the call
+    # says.
     if terms is not None and query_offset is None:
         raise ValueError(
             f"query_offset: got None; expected that of {type(module).__name__}, "
@@ -111,6 +113,8 @@ def attention_function(
                 "causal, and no attention_mask; expected the mask that the model makes "
                 "of it"
             )
+        # transformers counts the query's own key in its window, and `attention` does
+        # not.
         settings["window"] = sliding_window - 1, 0
     out, weights = attend(
         query,
@@ -199,15 +203,18 @@ def _key_ranges(mask: torch.Tensor, keys: int) -> torch.Tensor | None:
     rows = mask[:, 0]
     if mask.stride(2) == 0:  # one row, expanded to all queries
         rows = rows[:, :1]
+    # argmax takes no tensor of bool, and gives the first of equal entries.
     rows = rows.to(torch.uint8)
     begin = rows.argmax(-1)
     end = keys - rows.flip(-1).argmax(-1)
     count = rows.sum(-1, dtype=torch.int64)
+    # A run of visible keys has as many keys as it is long.
     has_no_gap = (end - begin == count) | (count == 0)
     if not bool(has_no_gap.all()):
         return None
     # of a row without keys argmax gives 0, from both ends
     end = torch.where(count == 0, begin, end)
+    # A row that was the same for all queries is expanded again, without a copy.
     return torch.stack([begin, end], dim=-1).expand(-1, queries, -1)
 
 

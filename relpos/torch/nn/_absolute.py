@@ -211,6 +211,7 @@ class DynamicPositionBias(Layer):
         # PyTorch's Linear takes one number, the distance, for each relative position
         x = torch.arange(length - 1, -length, -1).to(weight.device, wide)
         if self.log_distance:
+            # The logarithm is of the size of a distance, whose sign stays.
             x = x.sign() * (x.abs() + 1).log()
         x = x[:, None]
         with torch.autocast("cpu", enabled=False):  # 16 bits cannot tell the distances
@@ -304,11 +305,15 @@ class ConvPositionEmbedding(Layer):
         check_shape("x", x, ("batch", "seq", conv.bias.shape[0]))
         if mask is not None:
             check_shape("mask", mask, tuple(x.shape[:2]))
+            # Padding becomes 0 before the convolution, which would mix it into the
+            # tokens near it.
             x = x.masked_fill(~as_zero_one("mask", mask)[..., None], 0)
         # weight_g has the norm of each tap, weight_v its direction
         weight = conv.weight_v * (conv.weight_g / _lengths(conv.weight_v))
         taps = weight.shape[-1]
         length = x.shape[1]
+        # A kernel of an even number of taps has one more before the token than after
+        # it.
         before = taps // 2
         after = taps - 1 - before
         if length == 0:

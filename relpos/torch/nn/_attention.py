@@ -385,6 +385,8 @@ class RelPartialLearnableMultiHeadAttn(Layer):
         causal = _is_causal(hidden, length, total, len(rows))
         if self.pre_lnorm:
             tokens = self.layer_norm(tokens)
+        # One product has the keys and values of memory and segment. The queries are
+        # those of the segment, at the end.
         query, key, value = self.qkv_net(tokens).chunk(3, dim=-1)
         out: Any = relpos.torch.transformer_xl_attention(
             self._split(query[total - length :]),
@@ -395,9 +397,11 @@ class RelPartialLearnableMultiHeadAttn(Layer):
             v,
             attn_mask=None if hidden is None else ~hidden,
             is_causal=causal,
+            # Row 0 of r has the distance Lk - 1, to the first key from the last query.
             min_relative_position=1 - total,
             dropout_p=self.dropatt if self.training else 0.0,
         )
+        # (B, H, L, D) becomes (L, H, B, D), of which `join_heads` makes (L, B, H * D).
         out = w + self.drop(self.o_net(join_heads(out.transpose(0, 2))))
         return out if self.pre_lnorm else self.layer_norm(out)
 
@@ -423,9 +427,12 @@ def _is_causal(hidden: Tensor | None, length: int, total: int, rows: int) -> boo
     if hidden is None:
         causal = length <= 1  # then no key is in the future
     elif not has_values(hidden):
+        # The values are not known, and r tells whether the future has rows.
         causal = rows < total + length - 1
     else:
         pairs = torch.ones(length, total, dtype=torch.bool, device=hidden.device)
+        # The last query is at the last key, so that the future begins above this
+        # diagonal.
         future = pairs.triu(total - length + 1)
         causal = not bool((~hidden & future).any())
     check_rows(rows, length, total, causal)
@@ -457,6 +464,7 @@ def update_memory(memory: Tensor | None, hidden: Tensor, mem_len: int) -> Tensor
     """
     check_shape("hidden", hidden, ("L", "B", "d_model"))
     keep = as_int("mem_len", mem_len, 0)
+    # An empty memory has the axes of the others, so that both are checked alike.
     before = hidden[:0] if memory is None else memory
     check_shape("memory", before, ("M", *hidden.shape[1:]))
     positions = torch.cat([before, hidden]).detach()
@@ -544,6 +552,7 @@ class ConformerRelPositionAttention(AttentionLayer):
         check_shape("value", value, tuple(key.shape))
         if cache is not None:
             check_shape("cache", cache, (query.shape[0], "M", self.d_model))
+            # The cached tokens come first, as positions are counted from the first key.
             key = torch.cat([cache, key], 1)
             value = torch.cat([cache, value], 1)
         batch, length, _ = query.shape
@@ -555,6 +564,7 @@ class ConformerRelPositionAttention(AttentionLayer):
         if mask is not None:
             check_tensors({"mask": mask})
             check_pairs(tuple(mask.shape), batch, length, total)
+            # All heads have one mask.
             mask = as_zero_one("mask", mask)[:, None]
         out: Any = relpos.torch.transformer_xl_attention(
             *self._project(query, key, value),

@@ -193,6 +193,7 @@ class RelativeMultiheadAttention(Layer, nn.MultiheadAttention):
         heads = as_settings({"embed_dim": embed_dim, "num_heads": num_heads})
         self.embed_dim, self.num_heads = heads.embed_dim, heads.num_heads
         self.head_dim = self.embed_dim // self.num_heads
+        # These attributes have the names that PyTorch's module gives them.
         self.kdim = embed_dim if kdim is None else as_size("kdim", kdim)
         self.vdim = embed_dim if vdim is None else as_size("vdim", vdim)
         self.dropout = as_probability("dropout", dropout)
@@ -218,6 +219,8 @@ class RelativeMultiheadAttention(Layer, nn.MultiheadAttention):
     def _make_projections(self, bias: bool, options: Options) -> None:
         """Make what PyTorch's module has, by its names and with its initial values."""
         width = self.embed_dim
+        # One matrix of three times the width is what PyTorch's state has where all
+        # inputs have one width.
         packed = self.kdim == self.vdim == width
         if packed:
             shapes = {"in_proj_weight": (3 * width, width)}
@@ -331,6 +334,8 @@ class RelativeMultiheadAttention(Layer, nn.MultiheadAttention):
         as_flag("average_attn_weights", average_attn_weights)
         no_mask = key_padding_mask is None
         if self.batch_first and no_mask and is_one_nested(query, key, value):
+            # The call is repeated with a padded tensor, and its result is made nested
+            # again.
             x, padding = padded(query)
             out, weights = self.forward(
                 x,
@@ -399,6 +404,7 @@ class RelativeMultiheadAttention(Layer, nn.MultiheadAttention):
         if unbatched:
             parts = tuple(part[None] for part in parts)
         elif not self.batch_first:
+            # (L, N, E) becomes (N, L, E), the order of attention.
             parts = tuple(part.transpose(0, 1) for part in parts)
         q, k, v = (split_heads(part, self.num_heads) for part in parts)
         return (q, k, v), unbatched
@@ -430,6 +436,7 @@ class RelativeMultiheadAttention(Layer, nn.MultiheadAttention):
             terms = {"is_causal": is_causal, "query_offset": offset}
         else:
             check_size(bias, length, total)
+            # The mask may say the offset of a call that does not.
             offset = self._offset(offset, length, total, bias.shift)
             terms = causal_terms(bias, device, offset)
             mask = None
@@ -481,6 +488,7 @@ def _merged(
         _check_kind("attn_mask", attn_mask)
         if attn_mask.dim() == 3:
             check_shape("attn_mask", attn_mask, (batch * heads, length, total))
+            # PyTorch's first axis has the heads of an item next to each other.
             attn_mask = attn_mask.unflatten(0, (batch, heads))
         else:
             check_shape("attn_mask", attn_mask, (length, total))
@@ -490,12 +498,14 @@ def _merged(
         if padding.dim() == 1:
             padding = padding[None]
         check_shape("key_padding_mask", padding, (batch, total))
+        # Padding is the same for all heads and queries.
         masks.append(padding[:, None, None])
     if not masks:
         return None
     # PyTorch's masks have True where a key is hidden, those of attention where not
     if all(mask.dtype == torch.bool for mask in masks):
         return ~reduce(torch.logical_or, masks)
+    # One floating mask is enough to make all of them numbers, which add up.
     return reduce(torch.add, [_as_scores(mask, dtype) for mask in masks])
 
 
