@@ -186,8 +186,8 @@ def without_positions(attempt: Attempt) -> Attempt | None:
 def _left_out(attempt: Attempt, *names: str) -> Attempt:
     """Leave operands out; what remains of the tables stays where it is."""
     reduced = attempt.with_keywords(**dict.fromkeys(names))
-    # The search subtracts what is left out from the number of mistakes: this is one of
-    # these.
+    # The search subtracts what is left out from the number of mistakes, of which this
+    # is one.
     reduced = replace(reduced, left_out=(*attempt.left_out, *names[:1]))
     # Next to the vectors, a bias of another length is centred. Alone it would not be.
     for name in tables_of(reduced):

@@ -230,8 +230,7 @@ def _other_sign(attempt: Attempt, sinks: Array, top: Array, lse: Array) -> Array
 
 def _inverse_gate(attempt: Attempt, sinks: Array, top: Array, lse: Array) -> Array:
     """Return sinks for which the gate sigmoid(lse - sink) has the other sign."""
-    # With s' = _PARTS = "{}, as where each part A softmax of n parts of the keys, each
-    # with the sinks, counts these n times.
+    # With s' = 2 lse - s the gate sigmoid(lse - s') is sigmoid(s - lse).
     return np.asarray(2.0 * lse - sinks)
 
 
@@ -276,6 +275,7 @@ def _exponentiated(attempt: Attempt, sinks: Array, top: Array, lse: Array) -> Ar
     return np.exp(sinks)
 
 
+# A softmax of n parts of the keys, each with the sinks, counts these n times.
 _PARTS = "{}, as where each part of the keys has it again"
 #: Rules of sinks, in words to follow "the sinks".
 SINKS: dict[str, Sink] = {

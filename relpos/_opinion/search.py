@@ -182,7 +182,7 @@ def search(mine: Array, start: Attempt, roundings: list[Rounding]) -> Finding:
             # part of the results, then two.
             fitting = _fitting(list(_in_parts(plain[0], singles, rounding)), rounding)
         if not fitting:
-            # Pairs take the most time, and are evaluated once for all roundings.
+            # Pairs are many, and are evaluated once for all roundings.
             pairs = pairs or list(_pairs(start, singles, unknown))
             fitting = _fitting(pairs, rounding)
         # With -1 nothing below is as good, and the loop goes on.

@@ -38,9 +38,9 @@ def skewed(
         x = x[..., ::-1]
     queries, columns = x.shape[-2:]
     padding = np.zeros((*x.shape[:-1], 1))
-    # Padded rows have one entry more. Read as rows of `columns` again, without the
-    # first Lq entries, row i begins Lq - i entries into its own padded row: each row is
-    # moved by one entry more than the row behind it.
+    # Padded rows have one entry more. The right shift reads them as rows of `columns`
+    # again, without the first Lq entries: row i begins Lq - i entries into its own
+    # padded row, so that each row is moved by one entry more than the row behind it.
     flat = np.concatenate([x, padding] if behind else [padding, x], axis=-1)
     flat = flat.reshape(*x.shape[:-2], columns + 1, queries)
     rows = flat[..., :-1, :] if last else flat[..., 1:, :]
@@ -113,7 +113,8 @@ def _by_row(x: Array, keys: int, behind: bool, last: bool, flipped: bool) -> Arr
     if flipped:
         x = x[..., ::-1]
     padding = np.zeros((*x.shape[:-2], 1, keys))
-    # Here a row of padding is read as a column, which a square has as many entries for.
+    # With as many queries as keys, a row of padding has the entries that a column of
+    # padding needs.
     padded = np.concatenate([x, padding] if behind else [padding, x], axis=-2)
     padded = padded.reshape(*x.shape[:-1], keys + 1)
     return padded[..., :-1] if last else padded[..., 1:]

@@ -53,7 +53,7 @@ def solve(
     def error(x: Array) -> Array:
         return np.asarray(np.nansum((results(x) - aim) ** 2, axis=axes, keepdims=True))
 
-    # exp(0) = 1 gives the shape of the results at the least cost.
+    # Numbers of 1 show the shape of the results before more is computed.
     if results(np.zeros(shape)).shape != aim.shape:
         return None
     # The numbers are exponentials, so that they are positive and steps are relative. Of

@@ -445,8 +445,7 @@ def heads_of_table(attempt: Attempt) -> Iterator[Attempt]:
         orders = {"in reverse order": heads[::-1]}
         orders |= {f"of head {h} for all": 0 * heads + h for h in heads[:16]}
         orders |= {f"rolled by {n} heads": np.roll(heads, n) for n in heads[1:16]}
-        # (rows, H, ..) is the order in which a table without an axis of heads is
-        # stored.
+        # Rows come before heads, as in a flat table whose rows have all heads.
         flat = np.moveaxis(table, axis, axis + 1)
         changed = {x: np.take(table, order, axis=axis) for x, order in orders.items()}
         changed |= {

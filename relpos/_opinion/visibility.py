@@ -323,8 +323,8 @@ def changed(
     if name == "all" and len(sets) > 1:
         sets = {"all": common(sets.values())}
     right = sets.pop(name, None)
-    # Other weights of empty rows are tried below, so that one of these attempts has
-    # them already.
+    # An attempt with other weights of empty rows has such a change already: these
+    # weights are tried below.
     if right is None or attempt.empty != "zero":
         return
     for words, other in rule(attempt, right):
@@ -707,8 +707,7 @@ def window_of_diagonals(attempt: Attempt) -> Iterator[Attempt]:
     window = attempt.get("window")
     if window is None:
         return
-    # The diagonals are in place of causality too, with which a window is often
-    # combined.
+    # The two diagonals replace causality and the window together.
     others = [x for n, x in attempt.sets.items() if n not in ("is_causal", "window")]
     near = set()
     for side, sign, step in product(window, (1, -1), (-1, 0, 1)):
