@@ -23,7 +23,7 @@ R = TypeVar("R")
 
 
 class Span(NamedTuple):
-    """What the last call of one layer added to its state.
+    """The part of a state that the last call of one layer added.
 
     Both counts are one int for all items of the batch, or an array of one for each.
     """
@@ -72,12 +72,12 @@ class DecodingState:
             )
         if not used:
             # The first layer of a call. An interrupted call may have left some layers
-            # ahead of others, so all go on from the shortest.
-            shortest: Any = 0
+            # ahead of others: the smallest count is what all of them have.
+            smallest: Any = 0
             ends = [self._span(other).end for other in self._layers()]
             if ends:
-                shortest = functools.reduce(np.minimum, ends)  # of each item
-            put(self, "_count_before", shortest)
+                smallest = functools.reduce(np.minimum, ends)  # for each item
+            put(self, "_count_before", smallest)
         end = self._span(layer).end if layer in self._layers() else 0
         # A layer is ahead if an earlier call was interrupted after this layer's part
         # of it, and before that of another.
@@ -476,8 +476,8 @@ def as_state(
 ) -> Memory | KVCaches | None:
     """Return the memory or the cache that a layer was given, or None.
 
-    A state says what comes before the tokens. `others` are arguments that say it too,
-    and have to be None beside a state, as a memory has to be beside a cache.
+    A state says what comes before the tokens. `others` are arguments that say it too:
+    they are None where a state is given. A memory is None where a cache is given.
     """
     for name, value, kind in (("memory", memory, Memory), ("cache", cache, KVCaches)):
         if value is not None and not isinstance(value, kind):
