@@ -292,7 +292,8 @@ def sam(rel_pos_h: ArrayLike, rel_pos_w: ArrayLike, grid: Sequence[int]) -> Reci
 
     .. math:: s_{ij} = \frac{q_i k_j}{\sqrt D} + q_i h_{y_i - y_j} + q_i w_{x_i - x_j}
 
-    The position terms have no scale, so that tables are given times sqrt(D).
+    The model does not divide the position terms by sqrt(D), and attention does: the
+    tables are returned times sqrt(D).
 
     Parameters
     ----------
@@ -336,7 +337,7 @@ def sam(rel_pos_h: ArrayLike, rel_pos_w: ArrayLike, grid: Sequence[int]) -> Reci
         "rel_pos_w": _Axis(width, _shares(len(width), 2 * sides[1] - 1)),
     }
     parts = [_resized(axis.shares, doubles(axis.table), 0) for axis in axes.values()]
-    # sqrt(D) undoes the scale of attention, which the model does not apply here.
+    # sqrt(D) undoes the scale of attention.
     rows = math.sqrt(dim) * namespace(height).concatenate(parts)
     joined = in_common_dtype(rows, height, width)
     keywords = {"rel_key": joined, "labels": _axis_labels(*sides)}
@@ -528,7 +529,8 @@ def rope_vit(freqs: ArrayLike, coordinates: ArrayLike) -> Recipe:
     .. math:: \theta_{h,n,c} = \sum_a x_{n,a} \, \omega_{a,h,c}, \quad
         \bar\omega_{a,h,c} = \sum_{..., n} x_{n,a} \, \bar\theta_{h,n,c}
 
-    so that a pair can rotate along a diagonal. Queries and keys are both rotated:
+    where a bar is over gradients. A pair can rotate along a diagonal. Queries and keys
+    are both rotated:
 
     ``apply_rotary(q, **rope_vit(freqs, coordinates))``
 

@@ -217,7 +217,7 @@ class TransformerXL(Position):
 @lru_cache(maxsize=64)
 def _cached_buckets(recipe: Callable[..., Any], rows: int, **sizes: Any) -> Tensor:
     """Return the buckets of a recipe for tables of so many rows."""
-    # The numbers of the table do not matter: a recipe reads its number of rows alone.
+    # The buckets do not depend on the numbers of a table: any table of `rows` will do.
     return without_modes(recipe(np.zeros((rows, 1)), **sizes)["buckets"])
 
 
