@@ -69,6 +69,7 @@ CONVENTIONS: tuple[Difference, ...] = (
     Difference(
         name="constant_in_rows",
         words="a constant added to each row, which the softmax takes away",
+        # Both sides are compared without the mean of each row.
         forms=[partial(operands.where, holds=_has_no_sinks, centred=True)],
         views=SCORES,
         kind="convention",
@@ -122,6 +123,7 @@ CONVENTIONS: tuple[Difference, ...] = (
             "the table read as two-sided: give relpos rel_key[..., :R // 2 + 1, :] "
             "instead"
         ),
+        # It is a convention if the table has rows for the past alone in relpos.
         forms=[partial(tables.read_as, kind="two-sided")],
         kind="convention",
     ),
@@ -202,6 +204,7 @@ CONVENTIONS: tuple[Difference, ...] = (
             partial(
                 operands.rescaled,
                 names=("rel_key", "pos_bias_v", "rel_query"),
+                # The scale is already on these terms, and is taken away.
                 power=-1,
             ),
         ],
@@ -210,6 +213,7 @@ CONVENTIONS: tuple[Difference, ...] = (
     Difference(
         name="position_scaled",
         words="the position query inside the scale",
+        # relpos has this term outside of the scale.
         forms=[partial(operands.rescaled, names=("position_query",), power=1)],
         kind="convention",
     ),

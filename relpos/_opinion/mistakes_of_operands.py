@@ -7,11 +7,15 @@ from functools import partial
 from relpos._opinion import grids, layouts, operands
 from relpos._opinion.difference import OUTPUTS, WEIGHTS, Difference
 
+# All of these rows are tried without another mistake: they reorder whole arrays in many
+# ways, and take most of the time of a search.
 MISTAKES_OF_OPERANDS: tuple[Difference, ...] = (
     # operands
     Difference(
         name="operands_exchanged",
         words="queries, keys or values exchanged, or used for one another",
+        # An exchange of two operands, or one copy, is tried with a convention as well.
+        # The other uses are in the next row, and are tried without.
         forms=operands.all_roles(contrived=False),
         tried="alone",
     ),

@@ -136,6 +136,7 @@ MISTAKES_OF_POSITIONS: tuple[Difference, ...] = (
             ],
             tried="alone",
         )
+        # Each operand's table is used for each other operand.
         for source, target in permutations(operands.OPERANDS, 2)
     ],
     Difference(
@@ -217,6 +218,8 @@ MISTAKES_OF_POSITIONS: tuple[Difference, ...] = (
             partial(
                 operands.where,
                 holds=_has_scaled_tables,
+                # u is multiplied with the keys, as the queries are, and is scaled with
+                # them.
                 powers={"content": -1, "pos_bias_u": -1},
                 detail=(
                     "the content outside the scale: scale it once, as the other terms"
@@ -277,7 +280,8 @@ MISTAKES_OF_POSITIONS: tuple[Difference, ...] = (
         ],
         tried="alone",
     ),
-    # numbers that follow from the results
+    # Numbers that follow from the results: a row above that names such a number comes
+    # first, and is preferred.
     Difference(
         name="weights_multiplied",
         words="the weights, or the results, times a number",

@@ -35,6 +35,8 @@ from relpos._opinion.rotations import (
     widths_of_model,
 )
 
+# With `one_side`, a rule changes queries alone and then keys alone. A rule that changes
+# both alike may cancel in their products.
 MISTAKES_OF_ROTARY: tuple[Difference, ...] = (
     Difference(
         name="rotary_mixed_pairs",
@@ -55,6 +57,8 @@ MISTAKES_OF_ROTARY: tuple[Difference, ...] = (
         name="rotary_sides_differ",
         words="queries and keys rotated by other pairs or signs than each other",
         forms=[
+            # On both sides these two are conventions, "rotary_pairs" and
+            # "rotary_inverse".
             by_plan(exchanged_pairs, one_side=True),
             by_plan(inverse, one_side=True),
         ],
@@ -119,6 +123,8 @@ MISTAKES_OF_ROTARY: tuple[Difference, ...] = (
             "frequencies whose exponents are divided by another number than the width "
             "of the rotated columns"
         ),
+        # The right numerators are among these: with them the width alone is another
+        # one.
         forms=[exponents(from_other_steps, other_widths)],
         tried="alone",
     ),
@@ -172,6 +178,7 @@ MISTAKES_OF_ROTARY: tuple[Difference, ...] = (
     Difference(
         name="rotary_magnitude_again",
         words="the magnitude twice (squared), or to a higher power: multiply once",
+        # Power 0 leaves the magnitude out, which is "no_magnitude".
         forms=[by_plan(magnitudes(2.0, 4.0, 3.0))],
         tried="alone",
     ),

@@ -31,6 +31,7 @@ _WITHOUT = {
     "log_decay": "the decay",
 }
 #: Terms whose sign may be the other one, in words.
+#: The term of v has the rows of `rel_key`, and so its sign.
 _NEGATED: dict[str, tuple[str, tuple[str, ...]]] = {
     "position_negated": ("the position term", ("rel_key", "pos_bias_v")),
     "u_v_negated": ("u and v", ("pos_bias_u", "pos_bias_v")),
@@ -72,6 +73,7 @@ MISTAKES_OF_SCORES: tuple[Difference, ...] = (
             "one"
         ),
         forms=[
+            # A bias is given by relative position or, as FIRE's, in the mask.
             partial(operands.negated, names=("rel_bias",)),
             partial(operands.negated, names=("attn_mask",)),
         ],
@@ -112,6 +114,8 @@ MISTAKES_OF_SCORES: tuple[Difference, ...] = (
             "the distance without its sign: a later key has the row of an earlier one"
         ),
         forms=[
+            # A later key has the row of an earlier one, or an earlier key that of a
+            # later one.
             partial(tables.by_position, change=tables.signless_past),
             partial(tables.by_position, change=np.abs),
         ],
@@ -236,6 +240,7 @@ MISTAKES_OF_SCORES: tuple[Difference, ...] = (
             "offset"
         ),
         forms=[
+            # The offset moves tables and causality, or the tables alone.
             partial(visibility.offset_at, end=False),
             partial(visibility.tables_at, end=False),
         ],
@@ -244,6 +249,7 @@ MISTAKES_OF_SCORES: tuple[Difference, ...] = (
         name="offset_end",
         words="the last query at the position of the last key",
         forms=[
+            # The offset moves tables and causality, or the tables alone.
             partial(visibility.offset_at, end=True),
             partial(visibility.tables_at, end=True),
         ],

@@ -89,6 +89,7 @@ def other_skews(
 
 def _across(x: Array, keys: int, flipped: bool, behind: bool, last: bool) -> Array:
     """Shift products along the queries."""
+    # With its axes exchanged, the shift of the columns is one of the queries.
     transposed = np.swapaxes(x[..., :keys], -1, -2)
     moved = skewed(
         transposed,
@@ -173,6 +174,8 @@ SHIFTS: tuple[Difference, ...] = (
     Difference(
         name="shift_columns",
         words=f"{SHIFT} with the last columns kept: keep the first columns",
+        # Without flags the first two shifts are right ones, and are left out: the third
+        # keeps the last columns.
         forms=[other_skews],
         tried="alone",
     ),

@@ -32,6 +32,7 @@ def _sinusoidal_shape(positions: Tensor, dim: int, **others: Any) -> tuple[int, 
     return *positions.shape, dim
 
 
+# Positions may have any axes, so that a `vmap` over them is one call.
 _SINUSOIDAL = TensorFunction(
     "sinusoidal",
     "Tensor positions, Tensor? inv_freq, SymInt dim, float base, str layout, "
@@ -182,6 +183,7 @@ def _conv_backward(grad: Any, names: list[str], **values: Any) -> Any:
     return relpos.conv_encoding_backward(grad, **values)
 
 
+# An item of x is (L, E) at least, and its mask has no channels.
 _CONV = TensorFunction(
     "conv_encoding",
     "Tensor x, Tensor weight, Tensor? bias, Tensor? mask, SymInt[]? grid, "
@@ -246,6 +248,8 @@ def _rotary_backward(grad: Any, names: list[str], **values: Any) -> Any:
     return relpos.apply_rotary_backward(grad, **values)
 
 
+# An item of x is (L, D) at least. Positions have no columns, and angles and magnitude
+# have a column for each pair.
 _ROTARY = TensorFunction(
     "apply_rotary",
     "Tensor x, Tensor? positions, Tensor? inv_freq, Tensor? angles, Tensor? magnitude, "
@@ -477,6 +481,8 @@ def _mrope_shape(positions: Tensor, inv_freq: Tensor, **others: Any) -> tuple[in
     return *positions.shape[1:], *inv_freq.shape
 
 
+# The first axis of positions is that of time, height and width, and so `vmap` makes a
+# call for each item.
 _MROPE = TensorFunction(
     "mrope_angles",
     "Tensor positions, Tensor inv_freq, SymInt[] sections, bool interleaved",

@@ -222,6 +222,7 @@ def _tensors(
 
 @partial(in_tensor_words, tensors_of=_tensors)
 def _of_arrays(tensors: dict[str, Tensor], values: Values, terms: bool) -> Any:
+    # `relpos.scores` takes arrays, and a view of a tensor is one.
     arguments: dict[str, Any] = {**values}
     for name, tensor in tensors.items():
         arguments[name] = array_of(shown(name), tensor)

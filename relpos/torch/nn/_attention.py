@@ -100,6 +100,7 @@ class ShawAttention(AttentionLayer):
         self.q_proj, self.k_proj, self.v_proj, self.out_proj = (
             nn.Linear(embed_dim, embed_dim, **options) for _ in range(4)
         )
+        # A row for each distance on either side, and one for distance 0.
         rows = 2 * settings.max_relative_position + 1
         shape: tuple[int, ...] = (rows, embed_dim // num_heads)
         if per_head:
@@ -366,6 +367,7 @@ class RelPartialLearnableMultiHeadAttn(Layer):
         Tensor, (Lq, B, d_model)
             The segment after attention, residual and norm.
         """
+        # The biases are the layer's own, or are the first arguments behind r.
         u, v, mask, mems = read_call(self, args, keywords)
         check_shape("w", w, ("Lq", "B", self.d_model))
         check_shape("r_w_bias", u, (self.n_head, self.d_head))
@@ -376,6 +378,8 @@ class RelPartialLearnableMultiHeadAttn(Layer):
             tokens = torch.cat([mems, w])
         length, total = len(w), len(tokens)
         check_tensors({"r": r})
+        # Encodings of distances are the same for all items: their batch axis has length
+        # 1.
         rows = r[:, 0] if r.dim() == 3 and r.shape[1] == 1 else r
         check_shape("r", rows, ("R", self.d_model))
         visible = visible_pairs(mask, length, total, w.device)
@@ -419,6 +423,7 @@ def _read_hidden(mask: Any, length: int, total: int, batch: int) -> Tensor | Non
     hidden = as_zero_one("attn_mask", mask)
     if hidden.dim() == 2:  # (Lk, B), the same for all queries
         hidden = hidden[None]
+    # (Lq, Lk, B) becomes (B, 1, Lq, Lk), with an axis for heads.
     return hidden.permute(2, 0, 1)[:, None]
 
 

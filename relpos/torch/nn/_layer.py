@@ -127,6 +127,7 @@ def xavier_parameter(
 ) -> torch.nn.Parameter:
     """Return a parameter from the uniform distribution of Glorot and Bengio."""
     start = torch.empty(shape, device=device, dtype=dtype)
+    # The last two axes are those of one table, also where each head has its own.
     bound = (6.0 / (shape[-1] + shape[-2])) ** 0.5
     return torch.nn.Parameter(start.uniform_(-bound, bound))
 
