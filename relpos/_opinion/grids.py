@@ -40,8 +40,10 @@ def _grid_of(cells: Array) -> tuple[int, int, int, int] | None:
     count = len(cells)
     # The call does not have the sides of the grid: each pair of sides is compared with
     # its labels.
-    for h in (h for h in range(1, count + 1) if count % h == 0):
-        w = count // h
+    for h in range(1, count + 1):
+        w, rest = divmod(count, h)
+        if rest != 0:
+            continue
         y, x = divmod(np.arange(count), w)
         differences = _apart(y) * (2 * w - 1) + _apart(x)
         for sign in (1, -1):

@@ -207,7 +207,7 @@ MISTAKES_OF_SCORES: tuple[Difference, ...] = (
         name="u_v_unscaled",
         words="u and v outside the scale",
         forms=[
-            partial(operands.rescaled, names=(("pos_bias_u"), "pos_bias_v"), power=-1)
+            partial(operands.rescaled, names=("pos_bias_u", "pos_bias_v"), power=-1)
         ],
     ),
     *[

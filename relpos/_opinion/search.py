@@ -159,12 +159,12 @@ def search(mine: Array, start: Attempt, roundings: list[Rounding]) -> Finding:
     singles = list(_vary(start, PAIRED)) if mine.size else []
     explained = any(t.fits(min(roundings)) for t in singles)
     unknown = not any(t.fits(coarse) for t in plain) and not explained
-    beside: list[Tried] = []
+    with_further: list[Tried] = []
     if unknown and mine.size:
         # These rows take most of the time, and are tried where nothing simpler fits.
         further = list(_vary(start, ALONE))
         if any(t.fits(coarse) for t in further):
-            beside = list(_without_more(singles))
+            with_further = list(_without_more(singles))
         singles += further
     pairs: list[Tried] = []
     # The formula itself is in doubt where rounded scores could explain the results.
@@ -172,7 +172,7 @@ def search(mine: Array, start: Attempt, roundings: list[Rounding]) -> Finding:
     # The finest comes first, as its unit roundoff is the first field: what fits in it
     # is the best explanation.
     for rounding in sorted({*roundings}):
-        fitting = _fitting([*plain, *singles, *beside], rounding)
+        fitting = _fitting([*plain, *singles, *with_further], rounding)
         same = [t for t in fitting if not t.differences]
         if same:
             others = _unseen(singles, fitting)
