@@ -21,6 +21,16 @@ __all__ = ["alibi_bias", "alibi_slopes", "deberta_bucket", "fire_bias"]
 __all__ += ["grid_labels", "kerple_bias", "relative_positions"]
 __all__ += ["segment_ranges", "t5_bias", "t5_bucket"]
 
+# A `TensorFunction` calls its functions with all names of its schema, so that these
+# have parameters that they do not read. `names` in a backward has the operands whose
+# gradients are needed, but the functions of relpos return all of them at once. Lengths
+# are in the shape of `grad`.
+#
+# `leads` names the operands that may have a leading axis, so that `torch.vmap` makes
+# one call for all items. The number of the first operand is the least number of its
+# axes: 1 for slopes (..., H), 0 for positions of any shape. The number of another
+# operand is how many axes it lacks compared with the first.
+
 
 @constant_result
 @twin(relpos.alibi_slopes, TENSORS)
@@ -56,11 +66,12 @@ def alibi_slopes(
 
 
 def _alibi(slopes: Any, length: int) -> Any:
+    """Call `alibi_bias`, which has another name for its first parameter."""
     return relpos.alibi_bias(slopes, length)
 
 
 def _alibi_shape(slopes: Tensor, length: int) -> tuple[int, ...]:
-    return *slopes.shape, 2 * length - 1
+    return (*slopes.shape, 2 * length - 1)
 
 
 def _alibi_backward(grad: Any, names: list[str], slopes: Any, length: int) -> Any:
@@ -68,11 +79,11 @@ def _alibi_backward(grad: Any, names: list[str], slopes: Any, length: int) -> An
 
 
 _ALIBI = TensorFunction(
-    "alibi_bias",
-    "Tensor slopes, SymInt length",
-    _alibi,
-    _alibi_shape,
-    _alibi_backward,
+    name="alibi_bias",
+    arguments="Tensor slopes, SymInt length",
+    forward=_alibi,
+    shape=_alibi_shape,
+    backward=_alibi_backward,
     gradients=["slopes"],
     leads={"slopes": 1},
 )
@@ -108,20 +119,24 @@ def alibi_bias(
     >>> slopes.grad
     tensor([-6.])
     """
-    slopes = num_heads_or_slopes
     if dtype is not None:
         check_float_dtype("dtype", dtype)
-    if not isinstance(slopes, Tensor):
-        heads = as_int("num_heads_or_slopes", slopes, 1, POSITION_LIMIT)
+    if isinstance(num_heads_or_slopes, Tensor):
+        slopes = num_heads_or_slopes
+    else:
+        heads = as_int("num_heads_or_slopes", num_heads_or_slopes, 1, POSITION_LIMIT)
         slopes = alibi_slopes(heads, dtype=dtype or torch.float32)
+    # Slopes of integers stay as they are, since `relpos.alibi_bias` refuses them.
     if dtype is None or not slopes.is_floating_point():
         return _ALIBI(slopes=slopes, length=length)
-    wide = torch.promote_types(slopes.dtype, dtype)  # so that it is rounded once
-    return _ALIBI(slopes=slopes.to(wide), length=length).to(dtype)
+    # The wider of both dtypes holds the slopes exactly, so that only the result is
+    # rounded.
+    wider = torch.promote_types(slopes.dtype, dtype)
+    return _ALIBI(slopes=slopes.to(wider), length=length).to(dtype)
 
 
 def _kerple_shape(r1: Tensor, r2: Tensor, length: int, kind: str) -> tuple[int, ...]:
-    return *r1.shape, 2 * length - 1
+    return (*r1.shape, 2 * length - 1)
 
 
 def _kerple_backward(
@@ -131,11 +146,11 @@ def _kerple_backward(
 
 
 _KERPLE = TensorFunction(
-    "kerple_bias",
-    "Tensor r1, Tensor r2, SymInt length, str kind",
-    relpos.kerple_bias,
-    _kerple_shape,
-    _kerple_backward,
+    name="kerple_bias",
+    arguments="Tensor r1, Tensor r2, SymInt length, str kind",
+    forward=relpos.kerple_bias,
+    shape=_kerple_shape,
+    backward=_kerple_backward,
     gradients=["r1", "r2"],
     leads={"r1": 1, "r2": 0},
 )
@@ -175,7 +190,6 @@ def _fire_backward(
     key_length: int | None,
     **others: Any,
 ) -> Any:
-    # the shape of the gradient has both lengths
     return relpos.fire_bias_backward(grad, **others)
 
 
@@ -188,13 +202,13 @@ def _fire_shape(
 
 
 _FIRE = TensorFunction(
-    "fire_bias",
-    "Tensor w1, Tensor b1, Tensor w2, Tensor b2, Tensor c, Tensor threshold, "
+    name="fire_bias",
+    arguments="Tensor w1, Tensor b1, Tensor w2, Tensor b2, Tensor c, Tensor threshold, "
     "SymInt query_length, SymInt? key_length, SymInt query_offset, bool signed, "
     "float eps",
-    relpos.fire_bias,
-    _fire_shape,
-    _fire_backward,
+    forward=relpos.fire_bias,
+    shape=_fire_shape,
+    backward=_fire_backward,
     gradients=NAMES,
 )
 
@@ -263,6 +277,7 @@ def _t5_backward(
     bidirectional: bool,
     max_distance: int,
 ) -> Any:
+    # `num_buckets` may be None; the forward checked that the weight has as many rows.
     return relpos.t5_bias_backward(
         grad,
         num_buckets=len(weight),
@@ -276,12 +291,12 @@ def _t5_shape(weight: Tensor, length: int, **others: Any) -> tuple[int, ...]:
 
 
 _T5 = TensorFunction(
-    "t5_bias",
-    "Tensor weight, SymInt length, SymInt? num_buckets, bool bidirectional, "
+    name="t5_bias",
+    arguments="Tensor weight, SymInt length, SymInt? num_buckets, bool bidirectional, "
     "SymInt max_distance",
-    relpos.t5_bias,
-    _t5_shape,
-    _t5_backward,
+    forward=relpos.t5_bias,
+    shape=_t5_shape,
+    backward=_t5_backward,
     gradients=["weight"],
 )
 
@@ -330,22 +345,25 @@ def _bucket_shape(relative_position: Tensor, **others: Any) -> Sequence[int]:
     return relative_position.shape
 
 
-def _bucket(function: Any, settings: str) -> TensorFunction:
-    """Return a function of relative positions as one of tensors."""
+def _bucket_function(function: Any, settings: str) -> TensorFunction:
+    """Return a function from relative positions to buckets as one of tensors.
+
+    `settings` are its other parameters, as in an operator's schema.
+    """
     return TensorFunction(
-        function.__name__,
-        f"Tensor relative_position, {settings}",
-        function,
-        _bucket_shape,
+        name=function.__name__,
+        arguments=f"Tensor relative_position, {settings}",
+        forward=function,
+        shape=_bucket_shape,
         dtype=torch.int64,
         leads={"relative_position": 0},
     )
 
 
-_T5_BUCKET = _bucket(
+_T5_BUCKET = _bucket_function(
     relpos.t5_bucket, "bool bidirectional, SymInt num_buckets, SymInt max_distance"
 )
-_DEBERTA_BUCKET = _bucket(
+_DEBERTA_BUCKET = _bucket_function(
     relpos.deberta_bucket, "SymInt bucket_size, SymInt max_position"
 )
 
@@ -421,18 +439,19 @@ def deberta_bucket(
 def _ranges_shape(
     query_segments: Tensor, key_segments: Tensor | None
 ) -> tuple[int, ...]:
+    # The last axis has the first key of a range, and the one after its last.
     queries = query_segments.shape
     if key_segments is None:
-        return *queries, 2
+        return (*queries, 2)
     batch = torch.broadcast_shapes(queries[:-1], key_segments.shape[:-1])
-    return *batch, queries[-1], 2
+    return (*batch, queries[-1], 2)
 
 
 _RANGES = TensorFunction(
-    "segment_ranges",
-    "Tensor query_segments, Tensor? key_segments",
-    relpos.segment_ranges,
-    _ranges_shape,
+    name="segment_ranges",
+    arguments="Tensor query_segments, Tensor? key_segments",
+    forward=relpos.segment_ranges,
+    shape=_ranges_shape,
     dtype=torch.int64,
 )
 
