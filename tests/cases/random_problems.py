@@ -147,7 +147,7 @@ def draw_labels(draw, sizes, rng, rows):
 
 @st.composite
 def hiding(draw, sizes, rng):
-    """Options that hide pairs: a mask, window, causal rule, lengths and ranges, or none."""
+    """Options that hide pairs: a mask, window, causal rule, lengths or ranges."""
     inputs, keywords = {}, {"is_causal": draw(st.booleans())}
     if draw(st.booleans()):
         sides = st.one_of(st.none(), st.integers(0, 30), st.sampled_from(FAR_SIDES))
