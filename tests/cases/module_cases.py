@@ -9,6 +9,7 @@ import numpy as np
 import relpos
 
 RNG = np.random.default_rng(0)
+FIRST_STATE = RNG.bit_generator.state
 
 
 class Case(NamedTuple):
@@ -17,7 +18,12 @@ class Case(NamedTuple):
     name: str
     args: tuple[Any, ...]
     keywords: dict[str, Any]
-    of: Any  # (batch, length) to inputs that have gradients, and the others
+    draw: Any  # (batch, length) to inputs that have gradients, and the others
+
+    def of(self, batch, length):
+        """Return the inputs of a call: the same ones, whatever was drawn before."""
+        RNG.bit_generator.state = FIRST_STATE
+        return self.draw(batch, length)
 
     def make(self, module, **options):
         return getattr(module, self.name)(*self.args, **self.keywords, **options)
