@@ -21,6 +21,7 @@ from relpos._settings import use_isa
 pytestmark = [pytest.mark.usefixtures("strict_floats"), pytest.mark.devmode]
 
 
+@pytest.mark.product
 @pytest.mark.sanitized
 @pytest.mark.parametrize(("variant", "signed", "lq", "lk"), CASES)
 def test_everywhere(variant, signed, lq, lk, sized):

@@ -45,12 +45,16 @@ def entries(positions, columns, dim, **options):
 
 
 @pytest.fixture(scope="module")
-def hundred_thousand():
-    """Positions to 2^24 of both signs, whole and fractional, for dim 512."""
+def hundred_thousand(sized):
+    """Positions to 2^24 of both signs, whole and fractional, for dim 512.
+
+    The quick run has a fifth of them.
+    """
+    count = sized(20_000, 100_000)
     rng = np.random.default_rng(24)
-    positions = rng.integers(-(2**24), 2**24 + 1, 100_000).astype(np.float64)
-    positions[::4] += rng.random(25_000)
-    columns = rng.integers(0, 512, 100_000)
+    positions = rng.integers(-(2**24), 2**24 + 1, count).astype(np.float64)
+    positions[::4] += rng.random(count // 4)
+    columns = rng.integers(0, 512, count)
     return positions, columns, true_entries(positions, columns, 512)
 
 

@@ -20,11 +20,11 @@ PAIRINGS = [False, True]
 
 
 @pytest.fixture(scope="module")
-def far_rows():
+def far_rows(sized):
     """Rows at positions to 2^24 of both signs, whole and fractional, and the truth of
     one pair of each as mpmath numbers."""
     rng = np.random.default_rng(24)
-    count, half = 12_000, 32
+    count, half = sized(4_000, 12_000), 32
     positions = rng.integers(-(2**24), 2**24 + 1, count).astype(np.float64)
     positions[::4] += rng.random(count // 4)
     x = rng.standard_normal((count, 2 * half)).astype(np.float32)

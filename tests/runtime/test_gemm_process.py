@@ -125,7 +125,7 @@ print(os.waitstatus_to_exitcode(in_child(limited)))
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_children_forked_during_a_first_product(child, threads):
+def test_children_forked_during_a_first_product(child, threads, sized):
     """Forks follow each other all the while; 8 processes, so that many are first."""
     script = f"""
 def check():
@@ -138,5 +138,5 @@ ends = [in_child(check) for _ in range(8)]
 worker.join()
 assert ends == [0] * 8, ends
 """
-    for _ in range(8):
+    for _ in range(sized(2, 8)):
         child(PRELUDE + script)
