@@ -57,8 +57,10 @@ def t5_bias(weight, length, **settings):
 @cache
 def t5_steps(distance, exact, width, last):
     steps = 0
-    while distance**width * exact ** (steps + 1) >= last ** (steps + 1) * exact**width:
-        steps += 1
+    # The products distance^width exact^(steps + 1) and last^(steps + 1) exact^width.
+    left, right = distance**width * exact, last * exact**width
+    while left >= right:
+        left, right, steps = left * exact, right * last, steps + 1
     return steps
 
 
@@ -88,8 +90,10 @@ def t5_bucket(
 def deberta_steps(distance, middle, last):
     width = middle - 1
     steps = 0
-    while distance**width * middle**steps > last**steps * middle**width:
-        steps += 1
+    # The products distance^width middle^steps and last^steps middle^width.
+    left, right = distance**width, middle**width
+    while left > right:
+        left, right, steps = left * middle, right * last, steps + 1
     return steps
 
 
