@@ -19,6 +19,7 @@ KINDS = [(name, "mistake", *x) for name, x in MISTAKES.items()]
 KINDS += [(name, "convention", *x) for name, x in CONVENTIONS.items()]
 
 
+@pytest.mark.few(24)
 @pytest.mark.parametrize(("name", "kind", "names", "make"), KINDS)
 def test_each_is_named(name, kind, names, make):
     mine, arguments = make(np.random.default_rng(3))
@@ -39,7 +40,7 @@ def test_200_right_ones_are_the_same(what, sized):
     kinds = []
 
     @settings(
-        max_examples=sized(15, 67),
+        max_examples=sized(10, 67),
         deadline=None,
         derandomize=True,
         database=None,
@@ -66,7 +67,7 @@ def test_200_right_ones_are_the_same(what, sized):
 
     check()
     assert {*kinds} == {"same"}
-    assert len(kinds) > sized(10, 50)
+    assert len(kinds) > sized(5, 50)
 
 
 @pytest.mark.parametrize(
@@ -94,6 +95,7 @@ def test_schemes_by_name(scheme, names):
     assert found.verdict.startswith(f"equals relpos.{function.__name__} (")
 
 
+@pytest.mark.usefixtures("few_pairs")
 def test_what_nobody_knows():
     rng = np.random.default_rng(0)
     q, k, v, _, arguments = shaw(rng)
@@ -113,6 +115,7 @@ def test_what_nobody_knows():
     assert at.startswith("[") and at.endswith(", 4, 2]")
 
 
+@pytest.mark.usefixtures("few_pairs")
 def test_the_closest_is_named_where_it_is_near():
     """Its error is at most a tenth of the formula's own, or it is not named."""
     rng = np.random.default_rng(0)
@@ -163,6 +166,7 @@ def test_a_layer_with_projections_says_what_to_do():
         relpos.diagnose(Layer(), x, x, x)
 
 
+@pytest.mark.usefixtures("few_pairs")
 def test_what_is_not_finite_is_nothing_known():
     q, k, v, table, arguments = shaw(np.random.default_rng(0))
     out = relpos.shaw_attention(q, k, v, table)
@@ -207,6 +211,7 @@ def test_nothing_is_the_same(shape):
         assert found.kind == "same" and found.error < 1e-15
 
 
+@pytest.mark.usefixtures("few_pairs")
 def test_rounding_of_the_dtype_in_which_something_is_computed():
     q, k, v, table, arguments = shaw(np.random.default_rng(1))
     rough = relpos.shaw_attention(*(x.astype(np.float32) for x in (q, k, v, table)))
@@ -476,6 +481,7 @@ def test_a_constant_is_something_to_sinks():
     assert relpos.diagnose(scores, Q, K, sinks=np.ones(H)).kind == "unknown"
 
 
+@pytest.mark.usefixtures("few_pairs")
 def test_a_mask_of_large_finite_numbers_does_not_make_errors_small():
     mask = np.where(MASK, 0.0, -1e9)
     call = {"query": Q, "key": K, "rel_bias": BIAS, "attn_mask": mask}

@@ -326,7 +326,7 @@ CASES = {
 }
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", CASES)
 def test_named_alone_and_first(name):
     difference, function, call = CASES[name]
@@ -361,6 +361,7 @@ def test_few_attempts_where_nothing_fits(name, monkeypatch):
     assert len(attempts) <= 4100
 
 
+@pytest.mark.usefixtures("few_pairs")
 @pytest.mark.few(1)
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(

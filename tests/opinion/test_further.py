@@ -174,7 +174,7 @@ CASES = [
 ]
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(4)
 @pytest.mark.parametrize(("difference", "words", "mine", "call"), CASES)
 def test_named_with_what_to_change(difference, words, mine, call):
     check_named(difference, words, mine, call)
@@ -359,6 +359,7 @@ def test_rotated_by_the_number_of_the_head():
     assert found.differences == ("rotary_of_heads",), found.verdict
 
 
+@pytest.mark.usefixtures("few_pairs")
 def test_positions_of_the_keys_may_be_given():
     at = 300 + AT
     call = {"scheme": "rotary", "positions": at, "query_offset": 6}
@@ -372,6 +373,7 @@ def test_positions_of_the_keys_may_be_given():
         relpos.diagnose(mine, NEW, K, V, **(call | {"positions": at[:3]}))
 
 
+@pytest.mark.usefixtures("few_pairs")
 def test_a_magnitude_of_each_pair_is_searched_as_well():
     m = relpos.xpos_magnitude(L, D, scale_base=64.0)
     mine = results(*(turned(x, AT, 500.0 ** (-np.arange(0, D, 2) / D)) for x in (Q, K)))
@@ -379,6 +381,7 @@ def test_a_magnitude_of_each_pair_is_searched_as_well():
     assert found.kind in ("unknown", "mistake")
 
 
+@pytest.mark.usefixtures("few_pairs")
 @pytest.mark.few(1)
 @pytest.mark.parametrize("number", [np.inf, np.nan])
 def test_results_that_are_not_finite_end_no_search(number):
@@ -387,6 +390,7 @@ def test_results_that_are_not_finite_end_no_search(number):
     assert relpos.diagnose(mine, Q, K, V, scheme="rotary").kind == "unknown"
 
 
+@pytest.mark.usefixtures("few_pairs")
 def test_a_far_offset_takes_no_more_buckets_than_memory_has():
     call = {**recipes.t5(OF_BUCKETS, max_distance=5), "query_offset": 10**12}
     assert relpos.diagnose(RNG.standard_normal(Q.shape), Q, K, V, **call)

@@ -202,6 +202,7 @@ CASES = [
 ]
 
 
+@pytest.mark.few(6)
 @pytest.mark.product
 @pytest.mark.parametrize(("name", "way", "mistake"), CASES)
 def test_named_in_every_scheme(name, way, mistake):
@@ -235,6 +236,7 @@ def test_words_say_what_later_keys_have():
 # ---- the order of the rows, and the flags of the shift -------------------------------
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("count", [L + 1, 2 * L, 5 * L])
 @pytest.mark.parametrize("table", ["rel_key", "rel_bias"])
 def test_rows_in_reverse_order_of_a_longer_table(count, table):

@@ -51,6 +51,7 @@ PARTS = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", PARTS)
 def test_the_verdict_says_which_part(name):
     difference, _, where = name.partition(" ")
@@ -332,7 +333,7 @@ TERMS = [
 ]
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(4)
 @pytest.mark.parametrize(("difference", "words", "mine", "call"), [*CASES, *TERMS])
 def test_named_with_what_to_change(difference, words, mine, call):
     if mine.shape == S.shape:  # weights

@@ -88,13 +88,14 @@ CASES = {
 }
 
 
-@pytest.mark.few(8)
+@pytest.mark.few(5)
 @pytest.mark.parametrize("name", CASES)
 def test_each_is_named(name):
     mine, call = CASES[name]
     check_named(name, "", mine, call)
 
 
+@pytest.mark.usefixtures("few_pairs")
 def test_heads_of_others_are_told():
     mine = softmax(S[:, [0, 0, 0, 0]]) @ V
     verdict = relpos.diagnose(mine, Q, K[:, [0] * H], V[:, [1] * H]).verdict
@@ -165,6 +166,7 @@ def test_attempts_share_what_they_have_in_common(monkeypatch):
     assert counts["terms"] < counts["attempts"] / 5
 
 
+@pytest.mark.usefixtures("few_pairs")
 def test_nothing_fits_a_call_with_a_position_query():
     """Its term has its own name, not that of the table."""
     call = {"rel_key": TABLE, "position_query": Q[..., ::-1]}
@@ -224,6 +226,7 @@ def test_further_members(name):
     assert re.search(words, found.verdict)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("words", OF_SCORES)
 def test_the_softmax_of_a_function_of_the_scores(words):
     found = relpos.diagnose(softmax(OF_SCORES[words](S)) @ V, Q, K, V)
@@ -231,6 +234,7 @@ def test_the_softmax_of_a_function_of_the_scores(words):
     assert re.search(f"with the softmax of .*{words}", found.verdict)
 
 
+@pytest.mark.usefixtures("few_pairs")
 def test_vectors_without_columns_are_compared_without_a_warning():
     empty, rng = np.zeros((H, L, 0)), np.random.default_rng(2)
     bias = rng.standard_normal((H, 2 * L - 1))

@@ -136,6 +136,7 @@ def test_one_row_for_all_and_rows_of_each_key_head():
     assert relpos.diagnose(mine, Q, keys, values, **call).kind == "same"
 
 
+@pytest.mark.usefixtures("few_pairs")
 @pytest.mark.few(1)
 @pytest.mark.parametrize("call", [{"positions": POSITIONS}, {"angles": OF_ITEMS}])
 def test_nothing_known_ends_the_search(call):

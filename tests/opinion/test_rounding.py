@@ -87,7 +87,7 @@ def test_rates_of_diagnose(dtype, monkeypatch, sized):
         monkeypatch.setattr(search, name, ())
     rng, places = np.random.default_rng(8), itertools.cycle(PLANTED)
     kinds = {(x, y): [] for x in ("weights", "scores") for y in ("right", "planted")}
-    for at, inputs in enumerate(problems(dtype, sized(200, PROBLEMS))):
+    for at, inputs in enumerate(problems(dtype, sized(80, PROBLEMS))):
         stores = ("weights", "scores")[at // 2 % 2]
         right = Attention(dtype, stores)(*inputs)
         kinds[stores, "right"].append(relpos.diagnose(right, *inputs).kind)
@@ -122,7 +122,7 @@ def test_rates_of_compare(dtype, reference, sized):
     exact = Attention(dtype, "nothing")
     other = Attention(dtype, reference)
     seen = {"scores": set(), "planted": set()}
-    for at, inputs in enumerate(problems(dtype, sized(200, PROBLEMS))):
+    for at, inputs in enumerate(problems(dtype, sized(80, PROBLEMS))):
         found = relpos.compare(exact, Attention(dtype, "weights"), *inputs)
         assert found.same and len(found.rows) == 4, found
         found = relpos.compare(other, Attention(dtype, "scores"), *inputs)
@@ -227,6 +227,7 @@ def test_inputs_that_mine_rounds_itself(dtype):
     assert relpos.diagnose(mine, q, k, v / 4).kind == "same"
 
 
+@pytest.mark.usefixtures("few_pairs")
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
 def test_what_diagnose_says(dtype):
     _, (q, k, v) = problems(dtype, 2)
@@ -261,6 +262,7 @@ def test_differences_in_16_bits(dtype):
     assert kinds == {"convention", "cannot tell"}
 
 
+@pytest.mark.usefixtures("few_pairs")
 def test_nan_for_nan_is_not_the_same():
     q, k, v = np.random.default_rng(0).standard_normal((3, 1, 4, 8))
     q[0, 1, 0] = np.nan
