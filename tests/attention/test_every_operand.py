@@ -275,6 +275,7 @@ def test_tensors_have_the_same_bits(name, engine, dtype):
         assert_same(got, want, got)
 
 
+@pytest.mark.few(8)
 @every_operand
 @every_case
 @pytest.mark.parametrize("lazy", [False, True])

@@ -79,7 +79,7 @@ def peaks(isa, name, case):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and prctl")
-@pytest.mark.few(4)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("size", MEASURED)
 @pytest.mark.parametrize("name", KINDS)
 def test_memory_is_what_is_measured(name, size):

@@ -23,7 +23,8 @@ def test_results_are_equal_and_wrong_ones_are_told(problem):
             page.check(problem, wrong, found["memory"])
 
 
-@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.few(1)
+@pytest.mark.parametrize("backward", [True, False])
 def test_memory_counts_arguments_and_results(backward):
     found = page.peak(2000, backward)
     arrays = 2000 * page.DIM * 4 * (8 if backward else 4)
