@@ -65,6 +65,7 @@ def places(name):
     ]
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("name", price.PRICED)
 def test_what_is_priced_is_held_to_the_definitions(name):
     for place in places(name):

@@ -8,12 +8,15 @@ joins dicts: ``f(**{name: 2})``, ``f(**{**keywords, "scale": 2})``.
 """
 
 import ast
+import re
 
 import pytest
 from documents import ROOT
 
 FOLDERS = ("benchmarks", "docs", "relpos", "tests")
 LITERALS = (ast.Dict, ast.List, ast.Set, ast.Tuple)
+#: Text that a file with such a star has, as the formatter leaves no space behind one.
+STAR = re.compile(r"\*[(\[{]")
 
 
 def stars_over_literals(tree):
@@ -48,6 +51,7 @@ def could_be_keywords(value):
     ],
 )
 def test_stars_over_literals_are_found(source):
+    assert STAR.search(source)
     assert len([*stars_over_literals(ast.parse(source))]) == 1
 
 
@@ -75,7 +79,9 @@ def test_sources_have_no_stars_over_literals():
             files.append(script)
     found = []
     for path in files:
-        name = path.relative_to(ROOT).as_posix()
-        for node in stars_over_literals(ast.parse(path.read_text())):
+        name, text = path.relative_to(ROOT).as_posix(), path.read_text()
+        if not STAR.search(text):
+            continue
+        for node in stars_over_literals(ast.parse(text)):
             found.append(f"{name}:{node.lineno}")
     assert not found

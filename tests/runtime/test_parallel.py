@@ -128,7 +128,7 @@ for caller in callers:
 statuses = []
 
 def fork_all():
-    statuses.extend(fork_once() for _ in range(20))
+    statuses.extend(fork_once() for _ in range(FORKS))
 
 if FROM_THREAD:
     forker = threading.Thread(target=fork_all)
@@ -146,10 +146,11 @@ print(statuses.count(0), statuses)
 
 
 @pytest.mark.parametrize(("busy", "from_thread"), [(2, False), (2, True), (0, False)])
-def test_forked_children_compute(child, busy, from_thread):
-    script = f"BUSY, FROM_THREAD = {busy}, {from_thread}\n" + FORK
+def test_forked_children_compute(child, busy, from_thread, sized):
+    forks = sized(6, 20)
+    script = f"BUSY, FROM_THREAD, FORKS = {busy}, {from_thread}, {forks}\n" + FORK
     done = child(script, "-W", "ignore::DeprecationWarning", timeout=500)
-    assert done.stdout.split()[0] == "20", done.stdout
+    assert done.stdout.split()[0] == str(forks), done.stdout
 
 
 def test_a_child_of_a_child_computes(child):

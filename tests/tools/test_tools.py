@@ -149,6 +149,7 @@ def test_time():
 """
 
 
+@pytest.mark.few(3)
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize(
     ("value", "functions", "outcome"),
