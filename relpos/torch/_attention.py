@@ -336,7 +336,7 @@ def by_kind(arguments: dict[str, Any]) -> tuple[dict[str, Tensor], Values]:
             tensors[name] = value
         elif name == "labels" and _is_several_labels(value):
             # LABELS has a name for each that there may be
-            for label, labels in zip(LABELS, value, strict=False):
+            for label, labels in zip([*LABELS][: len(value)], value, strict=False):
                 tensors[label] = _as_labels(labels)
         elif name in _INDICES and type(value) is np.ndarray:
             tensors[name] = _of_integers(name, value)

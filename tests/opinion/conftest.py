@@ -1,4 +1,4 @@
-"""What the tests of verdicts share: a shorter search where nothing fits."""
+"""Fixtures of the tests of verdicts: a shorter search where nothing fits."""
 
 from __future__ import annotations
 

@@ -30,7 +30,12 @@ def function_of(label):
     """out and lse of a call as a function of its floating tensors."""
     call = CALLS[label]
     function, others = getattr(relpos.torch, call.function), tensors_of(call.others)
-    return lambda inputs: function(**inputs, **others, return_lse=True)[:2]
+
+    def call(inputs):
+        found = function(**inputs, **others, return_lse=True)
+        return found.out, found.lse  # PyTorch 2.6 does not compile the slice of a tuple
+
+    return call
 
 
 def loss_of(found):
