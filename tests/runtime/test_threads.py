@@ -254,6 +254,7 @@ print(relpos.get_num_threads(), relpos.show_config(mode="dicts")["threads_from"]
 RELPOS, OMP = "RELPOS_NUM_THREADS", "OMP_NUM_THREADS"
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize(
     ("environment", "want"),
     [
@@ -274,6 +275,7 @@ def test_what_the_environment_may_say(child, environment, want):
     assert (done.stdout.strip(), done.stderr) == (want, "")
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize(
     "text",
     ["0", "00", "-2", "+2", "4x", "abc", "1.5", "0x4", "4_0", "\u0664", "\udcff"],
@@ -288,11 +290,13 @@ def test_what_it_may_not_say_is_warned_of(child, name, text):
         assert "<string>:2: RuntimeWarning" in done.stderr
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("text", ["3,4", "3,", ","])
 def test_a_list_is_for_openmp_only(child, text):
     assert f"{RELPOS}: got {text!r}" in child(SHOW, **{RELPOS: text}).stderr
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("text", [",", "3,", "3,x", "0,4", "3 4"])
 def test_a_list_is_legal_or_not(child, text):
     done = child(SHOW, **{OMP: text})
