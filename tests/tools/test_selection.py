@@ -161,6 +161,7 @@ def test_the_selection_of_what_is_named(run, arguments, count):
     assert result.parseoutcomes()["passed"] == count
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize(
     ("arguments", "runs_all"),
     [
