@@ -78,6 +78,7 @@ def work(rank, ranks, folder, length):
     tokens, tables, settings = problem(length)
     part = {name: x.chunk(ranks, dim=-2)[rank] for name, x in tokens.items()}
     torch.save(step(attention, part, tables, settings), f"{folder}/{rank}.pt")
+    dist.barrier()  # no process ends while another still waits for it
     dist.destroy_process_group()
 
 

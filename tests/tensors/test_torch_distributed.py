@@ -15,6 +15,10 @@ import relpos.torch
 EXAMPLES = pathlib.Path(__file__).parents[2] / "docs" / "examples"
 
 
+@pytest.mark.skipif(
+    torch.__version__.startswith("2.6."),
+    reason="destroy_process_group of PyTorch 2.6 sometimes waits for ever",
+)
 def test_two_processes_are_one(monkeypatch):
     monkeypatch.syspath_prepend(str(EXAMPLES))  # the processes get the path, too
     import sequence_parallel
