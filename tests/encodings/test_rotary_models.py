@@ -196,6 +196,49 @@ def test_the_module_of_every_class():
     assert compared > 150
 
 
+ROTARY_MODULES = {
+    "llama": "Llama",
+    "gpt_neox": "GPTNeoX",
+    "phi": "Phi",
+    "phi3": "Phi3",
+    "stablelm": "StableLm",
+    "persimmon": "Persimmon",
+    "qwen2": "Qwen2",
+    "qwen3_next": "Qwen3Next",
+    "gpt_oss": "GptOss",
+    "deepseek_v3": "DeepseekV3",
+    "cohere2": "Cohere2",
+    "glm4": "Glm4",
+    "gemma3": "Gemma3",
+    "gemma4": "Gemma4Text",
+    "modernbert": "ModernBert",
+    "olmo3": "Olmo3",
+    "llama4": "Llama4Text",
+    "zamba2": "Zamba2",
+    "moonshine": "Moonshine",
+}
+
+
+@pytest.mark.parametrize("module", ROTARY_MODULES)
+def test_the_modules_of_some_models(module):
+    """By default, the frequencies are those of the module, also from its dict."""
+    there = importlib.import_module(f"transformers.models.{module}.modeling_{module}")
+    kind = getattr(there, f"{ROTARY_MODULES[module]}RotaryEmbedding")
+    config = kind.__init__.__annotations__["config"]
+    if isinstance(config, str):  # a name of the module
+        config = getattr(there, config)
+    config = config()
+    rotary = kind(config)
+    types = getattr(rotary, "layer_types", None)
+    for layer_type in sorted(types or [None]):
+        before = "" if layer_type is None else f"{layer_type}_"
+        for given in (config, config.to_dict()):
+            got = relpos.rotary_from_config(given, layer_type=layer_type)
+            want = getattr(rotary, f"{before}inv_freq")
+            np.testing.assert_allclose(got.inv_freq, want, rtol=2e-5)
+            assert got.magnitude == getattr(rotary, f"{before}attention_scaling")
+
+
 def test_types_without_a_base():
     """A class without a base has 10000 for those of the list, and for no others."""
     plain = set()
