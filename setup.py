@@ -175,8 +175,8 @@ def chosen_tables():
     value = os.environ.get("RELPOS_TABLES")
     if not value:
         return None
-    objects = sorted((ROOT / "csrc" / "isa").glob("*_f32.c"))
-    known = [path.name[: -len("_f32.c")] for path in objects]
+    sources = sorted((ROOT / "csrc" / "isa").glob("*_f32.c"))
+    known = [path.name[: -len("_f32.c")] for path in sources]
     names = value.split(",")
     for name in names:
         if name not in known:
@@ -232,7 +232,7 @@ def record_commands(compiler):
 
 
 def is_up_to_date(target, notes, commands):
-    """Return True if an object is newer than its commands and the files it came from.
+    """Return True if an object is not older than its commands and its files.
 
     `notes` is the rule for make that the compiler wrote: the object, a colon, and the
     files. A path with a space is cut in two, neither part exists, and the answer is no.
@@ -332,9 +332,12 @@ class BuildExt(build_ext):
         rows = record_commands(self.compiler)
         compile_side_by_side(self.compiler)
         super().build_extensions()
-        if self.is_in_place:  # what was saved during the build is newer
+        if self.is_in_place:
+            # What was saved during the build has to be newer, also for a version of
+            # distutils that compares whole seconds.
+            before = begin // 10**9 * 10**9 - 1
             for extension in self.extensions:
-                os.utime(self.get_ext_fullpath(extension.name), ns=(begin, begin))
+                os.utime(self.get_ext_fullpath(extension.name), ns=(before, before))
         if rows:
             folder = Path(self.get_finalized_command("build").build_base)
             folder.mkdir(parents=True, exist_ok=True)

@@ -326,8 +326,8 @@ SCHEMES = {
 
 def label_of(name: str) -> str:
     """Return the label of a scheme by any of its names, "_causal" at their end kept."""
-    label = same_name(name.removesuffix("_causal"), SCHEMES)
-    return f"{label}_causal" if name.endswith("_causal") else f"{label}"
+    label: str = same_name(name.removesuffix("_causal"), SCHEMES)
+    return f"{label}_causal" if name.endswith("_causal") else label
 
 
 def decode(

@@ -1,5 +1,5 @@
-/* config.h: what this build has. setup.py writes its choices to relpos_config.h; without that
- * file there is no BLAS, and the kernels are compiled for every instruction set of the
+/* config.h: what this build has. setup.py writes its choices to relpos_config.h; without
+ * that file there is no BLAS, and the kernels are compiled for every instruction set of the
  * processor. */
 #ifndef RELPOS_CONFIG_H
 #define RELPOS_CONFIG_H
@@ -10,8 +10,8 @@
 #endif
 #endif
 
-/* The tables beside that of base. RELPOS_TABLES: setup.py was asked for some of them alone, and
- * each of those has a macro RELPOS_TABLE_.. */
+/* The tables beside that of base. RELPOS_TABLES: setup.py was asked for some of them alone,
+ * and each of those has a macro RELPOS_TABLE_.. */
 #if defined(__x86_64__) && (!defined(RELPOS_TABLES) || defined(RELPOS_TABLE_AVX2))
 #define RP_TABLE_AVX2 1
 #else

@@ -21,19 +21,21 @@
  * against 1,024 and 8,192 keys, by rows and by tiles. */
 #define RP_ROWS_UNPACKED 10
 #define RP_ROWS_UNPACKED_LONG 12
-/* Six to ten queries against at most 32 keys take .75 to .9 of the time by tiles, .8 to .95 with
- * tables. */
+/* Six to ten queries against at most 32 keys take .75 to .9 of the time by tiles, .8 to .95
+ * with tables. */
 #define RP_SHORT_KEYS (4 * VL)
 #define RP_SHORT_ROWS 5
-/* The distance was chosen together with loops that read lines in order: one query took .82 to
- * .91 of the time at 1,024 and 8,192 keys, .79 at 65,536 (8 heads of 64, one thread). The times of other distances are not
- * kept, nor those of fetching from memory. Measure one query against 1,024 to 65,536 keys. */
+/* The distance was chosen together with loops that read lines in order: one query took .82
+ * to .91 of the time at 1,024 and 8,192 keys, .79 at 65,536 (8 heads of 64, one thread).
+ * The times of other distances are not kept, nor those of fetching from memory. Measure one
+ * query against 1,024 to 65,536 keys. */
 #define RP_STREAM_AHEAD 32
 #define RP_MEMORY_AHEAD 0
-/* 6 rows of 2 vectors have 12 sums, and so have 3 rows of 4, in 16 registers. 2 rows of 8 vectors
- * have more than registers hold, but whole lines of 64 columns are read in order. With 6 rows at
- * a time, four to seven queries took .77 to .92 of the time at 1,024 and 8,192 keys. The times
- * of other widths are not kept: measure 2 to 7 queries against as many keys. */
+/* 6 rows of 2 vectors have 12 sums, and so have 3 rows of 4, in 16 registers. 2 rows of 8
+ * vectors have more than registers hold, but whole lines of 64 columns are read in order.
+ * With 6 rows at a time, four to seven queries took .77 to .92 of the time at 1,024 and
+ * 8,192 keys. The times of other widths are not kept: measure 2 to 7 queries against as
+ * many keys. */
 #define RP_STRIP_OF_2 8
 #define RP_STRIP_OF_3 4
 #define RP_STRIP_OF_6 2

@@ -17,18 +17,19 @@
  * keys, by rows and by tiles, on a CPU of AMD and on one of Intel. */
 #define RP_ROWS_UNPACKED 12
 #define RP_ROWS_UNPACKED_LONG 16
-/* Seven to twelve queries against at most 64 keys take .75 to .95 of the time by tiles, seven and
- * eight with tables .5 to .95; six do not gain (Intel Xeon, Sapphire or Emerald Rapids). */
+/* Seven to twelve queries against at most 64 keys take .75 to .95 of the time by tiles,
+ * seven and eight with tables .5 to .95; six do not gain (Intel Xeon, Sapphire or Emerald
+ * Rapids). */
 #define RP_SHORT_KEYS (4 * VL)
 #define RP_SHORT_ROWS 6
-/* CPUs of AMD (Zen 4) fetch better by themselves, those of Intel (Sapphire Rapids) do not: there
- * one query against 8,192 keys takes .84 of the time, .54 in bfloat16. The times on Zen 4 are
- * not kept: measure one query against 1,024 to 65,536 keys with 0 and with 32. */
+/* CPUs of AMD (Zen 4) fetch better by themselves, those of Intel (Sapphire Rapids) do not:
+ * there one query against 8,192 keys takes .84 of the time, .54 in bfloat16. The times on
+ * Zen 4 are not kept: measure one query against 1,024 to 65,536 keys with 0 and with 32. */
 #define RP_STREAM_AHEAD (__builtin_cpu_is("amd") ? 0 : 32)
 #define RP_MEMORY_AHEAD 1
-/* 6 rows of 4 vectors have 24 sums, in 32 registers. With 6 rows at a time, four to seven queries
- * took .75 to .96 of the time at 1,024 and 8,192 keys (Sapphire Rapids). The times of other
- * widths are not kept: measure 2 to 7 queries against as many keys. */
+/* 6 rows of 4 vectors have 24 sums, in 32 registers. With 6 rows at a time, four to seven
+ * queries took .75 to .96 of the time at 1,024 and 8,192 keys (Sapphire Rapids). The times
+ * of other widths are not kept: measure 2 to 7 queries against as many keys. */
 #define RP_STRIP_OF_2 4
 #define RP_STRIP_OF_3 4
 #define RP_STRIP_OF_6 4

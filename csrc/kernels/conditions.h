@@ -54,7 +54,8 @@ check_sight(const rp_attention *p)
     return 1;
 }
 
-/* What problems.h asks of attention, of a call that computes and does not only count bytes. */
+/* What problems.h asks of attention, of a call that computes and does not only count bytes.
+ * */
 RP_INLINE int
 check_attention(const rp_attention *p)
 {

@@ -149,8 +149,9 @@ take_other(direct_call *d, int index, PyObject *value)
 
 /* ---- arrays and tensors ------------------------------------------------------------- */
 
-/* The array of an argument, over the memory of a tensor; NULL leaves the call to Python. Notes
- * whether autograd has to record the call: one tensor that requires a gradient is enough. */
+/* The array of an argument, over the memory of a tensor; NULL leaves the call to Python.
+ * Notes whether autograd has to record the call: one tensor that requires a gradient is
+ * enough. */
 PyObject *
 plain_array(direct_call *d, PyObject *value)
 {

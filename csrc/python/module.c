@@ -128,8 +128,8 @@ add_isas(PyObject *module)
  * another takes the place of is not freed: a thread may be on its way to call it. */
 static PyObject *_Atomic ask_threads_callable;
 
-/* Asks Python for the number of threads. A gufunc's loop may call it after it has raised: then
- * the answer is 0, and the exception is kept. */
+/* Asks Python for the number of threads. A gufunc's loop may call it after it has raised:
+ * then the answer is 0, and the exception is kept. */
 static int
 ask_threads(void)
 {

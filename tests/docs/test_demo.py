@@ -224,6 +224,10 @@ def test_every_scheme_keeps_its_limits(monkeypatch, report, sized):
     run_step(schemes.schemes, report)
     names = {check["name"].split(",")[0] for check in report.checks}
     assert {row.name.split(",")[0] for row in rows if row.gradients} <= names
+    with_gradients = {row.name.split(",")[0] for row in ROWS if row.gradients}
+    assert {"Shaw", "Music Transformer", "Transformer-XL"} <= with_gradients
+    assert {"learned table", "ALiBi", "T5", "KERPLE"} <= with_gradients
+    assert {"DeBERTa", "FIRE"} <= with_gradients
     errors, speed = report.steps[0]["tables"]
     for table in (errors, speed):
         assert [row[0] for row in table["rows"]] == [row.name for row in rows]

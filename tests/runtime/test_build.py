@@ -167,7 +167,7 @@ def test_import_brings_the_families_and_little_else(child):
     script = """
 import sys
 import numpy.random  # a part that NumPy may load later, and relpos uses
-import pathlib, tomllib  # which read models.toml at the first call that needs it
+import pathlib, tomllib  # imported with relpos, to read models.toml at the first call
 before = set(sys.modules)
 import relpos
 print(*sorted(set(sys.modules) - before))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
 
 import numpy as np
 import pytest
+from docstrings import public
 from stored_objects import array_cases, draw, flat
 
 import relpos
@@ -127,6 +129,28 @@ def test_a_layer(name):
     case = LAYERS[name]
     again = pickle.loads(pickle.dumps(case.make()))
     assert same(flat(case.ask(again)), flat(case.ask(case.make())))
+
+
+#: Public classes of which no object is pickled here, and why.
+NOT_PICKLED = {
+    "relpos.nn.Module": "the base of the layers; every layer is pickled",
+    "relpos.sharded.ShardedContext": "a graph of dask's, which is of one run",
+}
+
+
+def test_every_class_is_tried():
+    """But for named tuples, which test_in_short.py pickles."""
+    tried = {type(case.make()) for case in LAYERS.values()}
+    for make, _ in USED.values():
+        made = make()
+        tried |= {type(x) for x in (made if isinstance(made, tuple) else [made])}
+    left = set()
+    for name, thing in public().items():
+        if not inspect.isclass(thing) or name.startswith("relpos.torch."):
+            continue
+        if thing not in tried and not issubclass(thing, tuple):
+            left.add(name)
+    assert left == NOT_PICKLED.keys() & public().keys()
 
 
 def same(arrays, others):

@@ -31,11 +31,11 @@ def function_of(label):
     call = CALLS[label]
     function, others = getattr(relpos.torch, call.function), tensors_of(call.others)
 
-    def call(inputs):
+    def run(inputs):
         found = function(**inputs, **others, return_lse=True)
         return found.out, found.lse  # PyTorch 2.6 does not compile the slice of a tuple
 
-    return call
+    return run
 
 
 def loss_of(found):

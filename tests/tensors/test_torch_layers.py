@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -242,6 +244,16 @@ def test_shared_biases_have_a_row_for_each_head(name, wrong):
     biases = {"r_w_bias": torch.ones(2, 4), "r_r_bias": torch.ones(2, 4)}
     with pytest.raises((ValueError, TypeError), match=f"^{name}: got "):
         module(torch.ones(3, 1, 8), torch.ones(5, 8), **biases | {name: wrong})
+
+
+def test_a_pickle_gives_the_same_results(case):
+    """Of each module with its parameters, which is one of the layers' cases."""
+    _, module = pair(case, "float64")
+    again = pickle.loads(pickle.dumps(module.eval()))
+    inputs, others = case.of(2, 5)
+    arguments = [torch.tensor(x) for x in inputs], tensors_of(others)
+    want = module(*arguments[0], **arguments[1])
+    assert torch.equal(again(*arguments[0], **arguments[1]), want)
 
 
 @pytest.mark.parametrize(

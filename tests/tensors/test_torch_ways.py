@@ -320,7 +320,7 @@ def test_results_are_made_where_they_are_asked_for_or_kept(asked, x, monkeypatch
         assert results.row_max is results.row_sum is results.weights is None
     alone, kept = made
     there = {name for name, each in alone._asdict().items() if each is not None}
-    assert there == {"out", "lse"} if asked else {"out"}
+    assert there == ({"out", "lse"} if asked else {"out"})
     there = {name for name, each in kept._asdict().items() if each is not None}
     assert there == {"out", "row_max", "row_sum"} | ({"lse"} if asked else set())
     for one, other in zip(alone, kept, strict=True):

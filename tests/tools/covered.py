@@ -16,6 +16,7 @@ there before, of the same tree, are not run again. `compare` lists files of csrc
 more lines or branches not run, and relpos as a whole; it exits with 1 if there are any.
 `--python` records relpos alone, by the quick cases of all tests in one process, with
 the core that is installed, in a fraction of the time: mutants of Python need no more.
+It records everything anew.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ for the selection of what is named. The fixture `sized` gives a test fewer or sm
 problems where the selection runs.
 
 If the environment variable RELPOS_PASSED names a file, the ids of the cases that
-passed are appended to it, one a line.
+passed are appended to it, one a line. It needs pytest's terminal reporter.
 """
 
 from __future__ import annotations

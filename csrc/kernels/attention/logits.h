@@ -56,8 +56,8 @@ add_or_hide(T s, T x)
     return x == -(T)INFINITY ? x : s + x;
 }
 
-/* s + x, and -inf where either is: s may be hidden by another bias, from NaN and infinity in x,
- * too. */
+/* s + x, and -inf where either is: s may be hidden by another bias, from NaN and infinity
+ * in x, too. */
 RP_INLINE T
 add_unless_hidden(T s, T x)
 {

@@ -46,7 +46,8 @@ pair_row(const rp_attention *p, int n, int64_t b, int64_t i, int64_t j,
                         p->beyond);
 }
 
-/* What rows of rel_key are dotted with: queries, or position queries where there are any. */
+/* What rows of rel_key are dotted with: queries, or position queries where there are any.
+ * */
 RP_INLINE const rp_array *
 rel_key_queries(const rp_attention *p)
 {
@@ -60,9 +61,9 @@ rel_key_scale(const rp_attention *p)
     return p->position_query.data ? 1 : p->scale;
 }
 
-/* Finds, among the keys [j0, end) of query i, those whose rows follow each other in a table: key
- * j has row j + *shift. The keys before have its first row, those behind its last, or none.
- * Not for labels. */
+/* Finds, among the keys [j0, end) of query i, those whose rows follow each other in a
+ * table: key j has row j + *shift. The keys before have its first row, those behind its
+ * last, or none. Not for labels. */
 RP_INLINE rp_interval
 run_in_table(const rp_attention *p, int64_t b, int64_t i, int64_t j0, int64_t end,
              const rp_table *table, int64_t *shift)
@@ -110,7 +111,8 @@ by_band(const packed_t *t)
     return t->path == RP_BAND;
 }
 
-/* Whether a table is met by ROWS or by LABELS: one product with all of it, which is spread. */
+/* Whether a table is met by ROWS or by LABELS: one product with all of it, which is spread.
+ * */
 RP_INLINE int
 by_row(const packed_t *t)
 {

@@ -46,8 +46,8 @@ has_others(const T *numbers, int64_t count)
     return all_but_sign(joined_bits(others)) != 0;
 }
 
-/* Which of RP_ZEROS, RP_ONES and RP_OTHERS numbers that lie apart are, by their bits: no branch
- * and no gather for each. */
+/* Which of RP_ZEROS, RP_ONES and RP_OTHERS numbers that lie apart are, by their bits: no
+ * branch and no gather for each. */
 RP_INLINE int
 numbers_apart(const char *numbers, ptrdiff_t step, int64_t count)
 {

@@ -194,8 +194,8 @@ plan_graph_backward(graph_gradients_t *gg, const rp_graph_gradients *g)
         !rp_multiply(sums, sizeof(double), &slice_bytes) ||
         slice_bytes > PTRDIFF_MAX / 2)
         return RP_NO_MEMORY;
-    /* A slice keeps its sums by label and, of each edge, p_e and dS_e from the first pass on. As
-     * many slices as fit into RP_WAVE_BYTES go together. */
+    /* A slice keeps its sums by label and, of each edge, p_e and dS_e from the first pass
+     * on. As many slices as fit into RP_WAVE_BYTES go together. */
     slice_bytes += 2 * (size_t)gg->edges * sizeof(T);
     int64_t wave = (int64_t)(RP_WAVE_BYTES / RP_MAX(slice_bytes, 1));
     gg->slices = RP_MAX(1, RP_MIN(p->B * p->H, wave));

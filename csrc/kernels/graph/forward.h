@@ -60,8 +60,8 @@ row_of_edge(const edge_run_t *run, const edge_rows_t *rows, int64_t n)
     return run->p->indices[e];
 }
 
-/* s[n] += x . row of edge first + n; buffer has room for a row. Inline, so that each call has
- * a loop for its kind of rows: out of line, the forward took up to 1.18 of the time. */
+/* s[n] += x . row of edge first + n; buffer has room for a row. Inline, so that each call
+ * has a loop for its kind of rows: out of line, the forward took up to 1.18 of the time. */
 RP_INLINE void
 dot_edges(const edge_run_t *run, edge_rows_t rows, const T *x, T *buffer, T *s)
 {
@@ -122,8 +122,8 @@ scale_query(const rp_array *a, int64_t b, int64_t h, int64_t i, ptrdiff_t column
         query[k] = number_at(row + k * a->col, RP_KIND(a)) * factor;
 }
 
-/* Fills what keys are dotted with, and what rel_key is dotted with: without a position query
- * `relative` is `query`, and is not written a second time. */
+/* Fills what keys are dotted with, and what rel_key is dotted with: without a position
+ * query `relative` is `query`, and is not written a second time. */
 RP_INLINE void
 scale_queries(const rp_graph *p, int64_t b, int64_t h, int64_t i, T *query, T *relative)
 {

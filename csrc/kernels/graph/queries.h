@@ -1,5 +1,5 @@
-/* queries.h: the first pass of the gradients along edges, by query: it stores p_e and dS_e of
- * the formulas in backward.h, and writes the gradients of queries. */
+/* queries.h: the first pass of the gradients along edges, by query: it stores p_e and dS_e
+ * of the formulas in backward.h, and writes the gradients of queries. */
 #ifndef RELPOS_GRAPH_QUERIES_H
 #define RELPOS_GRAPH_QUERIES_H
 
@@ -93,7 +93,8 @@ graph_query_row(const graph_gradients_t *gg, graph_grad_row_t *row, int64_t slic
                 int64_t i)
 {
     const rp_graph *p = gg->plan.p;
-    const rp_array *grad = &gg->g->grad_query, *own = &gg->g->grad_position_query;
+    const rp_array *grad = &gg->g->grad_query,
+                   *grad_position = &gg->g->grad_position_query;
     const ptrdiff_t columns = p->D + own_columns(p);
     int64_t b = (gg->first_slice + slice) / p->H, h = (gg->first_slice + slice) % p->H;
     int64_t first = p->indptr[i], end = p->indptr[i + 1];
@@ -115,8 +116,8 @@ graph_query_row(const graph_gradients_t *gg, graph_grad_row_t *row, int64_t slic
     }
     if (grad->data)
         write_total(grad, b, h, i, p->scale, row->total, p->D);
-    if (own->data)
-        write_total(own, b, h, i, 1, row->total + p->D, p->Dp);
+    if (grad_position->data)
+        write_total(grad_position, b, h, i, 1, row->total + p->D, p->Dp);
 }
 
 static void

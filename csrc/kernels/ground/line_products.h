@@ -99,7 +99,8 @@ even_part(int rows, int most)
     return (rows + parts - 1) / parts;
 }
 
-/* Lines for rows that meet them after others did: they lie in a cache, and nothing is fetched. */
+/* Lines for rows that meet them after others did: they lie in a cache, and nothing is
+ * fetched. */
 RP_INLINE lines_t
 warm_lines(lines_t lines)
 {
@@ -108,8 +109,9 @@ warm_lines(lines_t lines)
     return lines;
 }
 
-/* Lines for a later part of rows that were given together: they lie in a cache. Memory would
- * rest while the last part multiplies what the caches hold: it asks for the next piece. */
+/* Lines for a later part of rows that were given together: they lie in a cache. Memory
+ * would rest while the last part multiplies what the caches hold: it asks for the next
+ * piece. */
 RP_INLINE lines_t
 later_lines(lines_t lines, int is_last)
 {
@@ -222,8 +224,8 @@ add_dots_lanes(const T *x, ptrdiff_t x_step, const int rows, lines_t lines,
     }
 }
 
-/* s[r][n] += x[r] . line n for `count` lines, VL of them at a time. Two usual widths have loops
- * of their own, but not for numbers of 16 bits. */
+/* s[r][n] += x[r] . line n for `count` lines, VL of them at a time. Two usual widths have
+ * loops of their own, but not for numbers of 16 bits. */
 RP_INLINE void
 add_dots_rows(const T *x, ptrdiff_t x_step, const int rows, lines_t lines,
               const int kind, int64_t count, ptrdiff_t width, T *s, ptrdiff_t s_step)
@@ -245,8 +247,8 @@ add_dots_rows(const T *x, ptrdiff_t x_step, const int rows, lines_t lines,
     }
 }
 
-/* s[r][n] += x[r] . line n of up to RP_ROWS_DOTTED rows: each number of rows has a loop, whose
- * sums stay in registers. */
+/* s[r][n] += x[r] . line n of up to RP_ROWS_DOTTED rows: each number of rows has a loop,
+ * whose sums stay in registers. */
 RP_INLINE void
 add_dots_some(const T *x, ptrdiff_t x_step, int rows, lines_t lines, const int kind,
               int64_t count, ptrdiff_t width, T *s, ptrdiff_t s_step)

@@ -91,9 +91,9 @@ weigh_halves(const T *w, const int rows, lines_t lines, const int kind, int64_t 
             store(out + c * VL, load(out + c * VL) + (held[0][r][c] + held[1][r][c]));
 }
 
-/* out[r] += sum_n w[r][n] * line n over `vectors` vectors, for one or two rows. These wait for
- * memory, so lines are read in order. Where the strip is narrow, lines that are cold are read
- * whole: `width` numbers each. */
+/* out[r] += sum_n w[r][n] * line n over `vectors` vectors, for one or two rows. These wait
+ * for memory, so lines are read in order. Where the strip is narrow, lines that are cold
+ * are read whole: `width` numbers each. */
 RP_INLINE void
 weigh_strip(const T *w, const int rows, lines_t lines, const int kind, int64_t count,
             ptrdiff_t width, const int vectors, const int whole, T *out,
@@ -138,8 +138,8 @@ all_weigh(const T *w, int rows, int64_t count)
     return n == count && found == 0;
 }
 
-/* out[r] += sum_n w[r][n] * line n in strips of `vectors` vectors from column k on, as many as
- * fit; returns the column after them. */
+/* out[r] += sum_n w[r][n] * line n in strips of `vectors` vectors from column k on, as many
+ * as fit; returns the column after them. */
 RP_INLINE ptrdiff_t
 weigh_strips(const T *w, const int rows, lines_t lines, const int kind, int64_t count,
              ptrdiff_t width, ptrdiff_t k, fetched_t *next, const int vectors,
@@ -159,8 +159,8 @@ weigh_strips(const T *w, const int rows, lines_t lines, const int kind, int64_t 
     return k;
 }
 
-/* out[r] += sum_n w[r][n] * line n over `width` numbers: in strips of `vectors` vectors, then in
- * narrower ones. */
+/* out[r] += sum_n w[r][n] * line n over `width` numbers: in strips of `vectors` vectors,
+ * then in narrower ones. */
 RP_INLINE void
 weigh_width(const T *w, const int rows, lines_t lines, const int kind, int64_t count,
             ptrdiff_t width, const int vectors, const int whole, T *out,
@@ -178,9 +178,9 @@ weigh_width(const T *w, const int rows, lines_t lines, const int kind, int64_t c
                      out_step);
 }
 
-/* out[r] += sum_n w[r][n] * line n of up to RP_ROWS_WEIGHED rows: each number of rows has a loop;
- * more than RP_ROWS_ZEROS of them only if no weight is 0. Two rows of lines of 16 bits wait less
- * for memory than for registers, so their strips are those of more rows. */
+/* out[r] += sum_n w[r][n] * line n of up to RP_ROWS_WEIGHED rows: each number of rows has a
+ * loop; more than RP_ROWS_ZEROS of them only if no weight is 0. Two rows of lines of 16
+ * bits wait less for memory than for registers, so their strips are those of more rows. */
 RP_INLINE void
 weigh_lines_some(const T *w, int rows, lines_t lines, const int kind, int64_t count,
                  ptrdiff_t width, const int whole, T *out, ptrdiff_t out_step)

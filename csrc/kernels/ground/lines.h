@@ -152,8 +152,8 @@ add_long_dot(double sums[8], const char *a, ptrdiff_t a_step, const char *b,
             (double)*(const T *)(a + k * a_step) * *(const T *)(b + k * b_step);
 }
 
-/* a . b in double, where the numbers of a are of a kind: widened, 64 at a time, and summed up
- * as add_long_dot does. */
+/* a . b in double, where the numbers of a are of a kind: widened, 64 at a time, and summed
+ * up as add_long_dot does. */
 RP_INLINE double
 long_dot(const char *a, ptrdiff_t a_step, int kind, const char *b, ptrdiff_t b_step,
          ptrdiff_t count)

@@ -50,8 +50,8 @@ product_step(const T *a, ptrdiff_t row, const T *b, const int rows, const int ve
     }
 }
 
-/* acc += one term of a product of MR or TAIL_ROWS rows, in two halves: clang unrolls no loop that is shorter
- * than a pragma says, and keeps its sums in memory. */
+/* acc += one term of a product of MR or TAIL_ROWS rows, in two halves: clang unrolls no
+ * loop that is shorter than a pragma says, and keeps its sums in memory. */
 RP_INLINE void
 product_term(const T *a, ptrdiff_t row, const T *b, const int rows, V acc[MR][2])
 {
@@ -274,7 +274,8 @@ tile_offset_max(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t depth, rp_ahead
     tile_halves(a, lda, b, depth, ahead, c, ldc, constant, step, row_max, HR, 2);
 }
 
-/* c = a . the first half of panel b, plus what c holds or constant: of HR rows at a time. */
+/* c = a . the first half of panel b, plus what c holds or constant: of HR rows at a time.
+ * */
 static RP_NOINLINE void
 tile_half(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t depth, rp_ahead ahead, T *c,
           ptrdiff_t ldc, const T *constant, ptrdiff_t step, T *row_max)
@@ -333,7 +334,8 @@ tile_add_rows(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb, ptrdiff_t de
             store(c + i * ldc + j * VL, load(c + i * ldc + j * VL) + acc[i][j]);
 }
 
-/* c += a . b of TAIL_ROWS rows, the last of a tile; half: one vector of columns, not two. */
+/* c += a . b of TAIL_ROWS rows, the last of a tile; half: one vector of columns, not two.
+ * */
 static RP_NOINLINE void
 tile_add_tail(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb, ptrdiff_t depth,
               rp_ahead ahead, T *c, ptrdiff_t ldc, int half)

@@ -66,8 +66,8 @@ pack_sums_whole(T *packed, const char *rows, ptrdiff_t row_step, int kind,
         }
 }
 
-/* (rows of a plus the row of bias, if there is one) * factor as `count` rows of whole vectors,
- * from rows of any strides. a has `valid` of them: the others are zeros. */
+/* (rows of a plus the row of bias, if there is one) * factor as `count` rows of whole
+ * vectors, from rows of any strides. a has `valid` of them: the others are zeros. */
 static void
 pack_sums(T *packed, const rp_array *a, const rp_array *bias, int64_t b, int64_t h,
           int64_t first, int64_t valid, int64_t count, ptrdiff_t columns, T factor)

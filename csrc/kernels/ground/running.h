@@ -17,8 +17,8 @@ typedef struct {
 
 #define RP_NOTHING_SEEN ((running_t){-(T)INFINITY, 0})
 
-/* The number that exponents of a row are taken from: its maximum, or 0 where that is -inf, as
- * -inf - -inf would be NaN. */
+/* The number that exponents of a row are taken from: its maximum, or 0 where that is -inf,
+ * as -inf - -inf would be NaN. */
 RP_INLINE T
 running_base(T max)
 {

@@ -47,7 +47,8 @@ rp_fetch(uintptr_t at)
     __builtin_prefetch((const void *)at);
 }
 
-/* Asks for a line into the second-level cache, where the first is full of what is in work. */
+/* Asks for a line into the second-level cache, where the first is full of what is in work.
+ * */
 RP_INLINE void
 rp_fetch_second(uintptr_t at)
 {

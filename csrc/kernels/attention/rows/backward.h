@@ -246,8 +246,9 @@ add_pair(const rp_gradients *g, int sum, const row_columns_t *x, int64_t j, T ke
         add_pair_row(g, sum, x, j, n, kept, ds);
 }
 
-/* Adds what the keys `seen` of a row give to the sums that a bias keeps of a head. The rows of
- * a head follow each other, whatever the waves: its first clears them, its last writes them. */
+/* Adds what the keys `seen` of a row give to the sums that a bias keeps of a head. The rows
+ * of a head follow each other, whatever the waves: its first clears them, its last writes
+ * them. */
 static void
 add_row_sums(const rows_gradients_t *rg, const row_columns_t *x, rp_interval seen,
              const T *ds)
@@ -262,8 +263,8 @@ add_row_sums(const rows_gradients_t *rg, const row_columns_t *x, rp_interval see
         add_bias_sums(rg->g, x->b, x->h, rg->bias_sums, 1);
 }
 
-/* Adds up RP_SUM_COLUMNS columns of one gradient of RP_SUMS, from all pairs of the wave. Units
- * number the blocks of columns of all gradients, one gradient after the other. */
+/* Adds up RP_SUM_COLUMNS columns of one gradient of RP_SUMS, from all pairs of the wave.
+ * Units number the blocks of columns of all gradients, one gradient after the other. */
 static void
 shared_columns_unit(void *context, int64_t unit, int worker)
 {

@@ -35,8 +35,8 @@ typedef struct {
     int64_t b, hk;
     int64_t first, begin, end; /* the stretch's first key; those seen */
     T *buffer, *line;          /* room for a piece of lines, and for two lines */
-    /* The rows' (q + u), and their (q + v) or (position query + v), times scale * log2e, one
-     * row after the other; their logits; what they accumulate, in steps of out_step. */
+    /* The rows' (q + u), and their (q + v) or (position query + v), times scale * log2e,
+     * one row after the other; their logits; what they accumulate, in steps of out_step. */
     T *content, *relative, *s, *out;
     ptrdiff_t out_step;
     T *slopes; /* (RP_STRETCH_KEYS): those of the cap, of one row alone; NULL: not wanted */
@@ -136,8 +136,8 @@ dot_rows(const query_rows_t *rows, const query_row_t *q, int64_t l, int64_t j0,
              q->s + j0 - rows->first, 0);
 }
 
-/* s += (q + v) . row l of rel_key for the keys [j0, end), which all have this row: one product,
- * whose bits are those of a product for each key. */
+/* s += (q + v) . row l of rel_key for the keys [j0, end), which all have this row: one
+ * product, whose bits are those of a product for each key. */
 static void
 dot_row(const query_rows_t *rows, const query_row_t *q, int64_t l, int64_t j0,
         int64_t end)
@@ -209,7 +209,8 @@ score_keys(const query_rows_t *rows, int64_t j0, int64_t end)
                       reads_first(rows, r, &p->rel_key.array));
 }
 
-/* Adds rel_query, cap, bias and mask to one row's logits, and hides what it does not see. */
+/* Adds rel_query, cap, bias and mask to one row's logits, and hides what it does not see.
+ * */
 static void
 finish_logits(const query_rows_t *rows, const query_row_t *q)
 {

@@ -127,8 +127,8 @@ start_bias_tile(const bias_t *bias, scratch_t *w, const queries_t *q, const tile
             p, q->b, q->h, rp_table_row(r0 + c, table->first, table->rows, p->beyond));
 }
 
-/* Finds the least and the largest number that the bias adds to the columns [first, end) of a
- * tile. */
+/* Finds the least and the largest number that the bias adds to the columns [first, end) of
+ * a tile. */
 static void
 bias_reach(const bias_t *bias, const scratch_t *w, const queries_t *q, const tile_t *t,
            int64_t first, int64_t end, T reach[2])
@@ -274,8 +274,8 @@ sums_bias_runs(const rp_gradients *g)
     return g->grad_fire.data || g->grad_log_decay.data;
 }
 
-/* Adds a tile of dS, row m at d + m * t->ld: by label into label_sums, unless that is NULL, and
- * into the head's sums. Sums by offset are those of sum_offsets. */
+/* Adds a tile of dS, row m at d + m * t->ld: by label into label_sums, unless that is NULL,
+ * and into the head's sums. Sums by offset are those of sum_offsets. */
 static void
 sum_bias(const bias_t *bias, const rp_gradients *g, const queries_t *q, const tile_t *t,
          const T *d, T *label_sums, double *sums)

@@ -177,10 +177,10 @@ decay_spread(const decay_t *d, int64_t b, int64_t h)
 
 /* ---- gradients ------------------------------------------------------------------- */
 
-/* How many sums decay keeps of one head, in double: of dS by key, then by query. They are the
- * gradients of what C(j) is taken from, and of what C(p_i) is. Then, by key and by query, the
- * number of pairs whose dS is not finite. No sum has those pairs: they would spoil it for other
- * ones. */
+/* How many sums decay keeps of one head, in double: of dS by key, then by query. They are
+ * the gradients of what C(j) is taken from, and of what C(p_i) is. Then, by key and by
+ * query, the number of pairs whose dS is not finite. No sum has those pairs: they would
+ * spoil it for other ones. */
 RP_INLINE int64_t
 decay_sums_count(const rp_attention *p)
 {

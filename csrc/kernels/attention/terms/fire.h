@@ -290,8 +290,8 @@ add_fire_row(const fire_t *f, int64_t b, int64_t h, int64_t i, int64_t j0, int c
 
 /* ---- gradients ------------------------------------------------------------------- */
 
-/* How many sums FIRE keeps of one head: sum dS and sum dS x of each range, then the gradients of
- * c and threshold. */
+/* How many sums FIRE keeps of one head: sum dS and sum dS x of each range, then the
+ * gradients of c and threshold. */
 RP_INLINE int64_t
 fire_sums_count(const rp_attention *p)
 {

@@ -16,8 +16,8 @@ widened(fire_span_t span, double x)
     return (fire_span_t){x < span.low ? x : span.low, x > span.high ? x : span.high};
 }
 
-/* The least and the largest of what the offsets' table holds from `first` to `last`: along it x
- * falls or rises, or turns at the query's own position. */
+/* The least and the largest of what the offsets' table holds from `first` to `last`: along
+ * it x falls or rises, or turns at the query's own position. */
 static fire_span_t
 span_of_offsets(const fire_t *f, int64_t b, int64_t first, int64_t last)
 {
@@ -30,7 +30,8 @@ span_of_offsets(const fire_t *f, int64_t b, int64_t first, int64_t last)
     return span;
 }
 
-/* The least and the largest x, by those of its two factors; infinite unless all are finite. */
+/* The least and the largest x, by those of its two factors; infinite unless all are finite.
+ * */
 static fire_span_t
 span_of_products(fire_span_t u, fire_span_t g)
 {
@@ -42,8 +43,8 @@ span_of_products(fire_span_t u, fire_span_t g)
     return finite ? span : (fire_span_t){-INFINITY, INFINITY};
 }
 
-/* Widens `reach` by what the lines of a head add over these x: to all numbers, where they are
- * too large to tell. */
+/* Widens `reach` by what the lines of a head add over these x: to all numbers, where they
+ * are too large to tell. */
 static void
 add_line_reach(const fire_t *f, int64_t h, fire_span_t x, T reach[2])
 {

@@ -4,8 +4,8 @@
 
 #include "../tiles/gradients.h"
 
-/* Adds a row of a mask, whose numbers lie `step` apart, to logits; biased: another bias may have
- * hidden some of them already. */
+/* Adds a row of a mask, whose numbers lie `step` apart, to logits; biased: another bias may
+ * have hidden some of them already. */
 RP_INLINE void
 add_mask_run(int type, const char *mask, ptrdiff_t step, int64_t count, int biased,
              T *s)
@@ -39,8 +39,9 @@ add_wide_mask(const rp_array *a, const char *mask, int64_t count, int biased, T 
     }
 }
 
-/* Adds the mask to the logits of row (b, h, i) by the keys [j0, j0 + count). Constant arguments
- * give loops that take many pairs at once: of truth values side by side, and without a bias. */
+/* Adds the mask to the logits of row (b, h, i) by the keys [j0, j0 + count). Constant
+ * arguments give loops that take many pairs at once: of truth values side by side, and
+ * without a bias. */
 static void
 add_mask(const rp_attention *p, int64_t b, int64_t h, int64_t i, int64_t j0,
          int64_t count, T *s)

@@ -29,8 +29,8 @@ dot_rel_key(const plan_t *plan, int64_t b, int64_t h, const T *relative, int64_t
              plan->p->Dp, plan->p->Dp, dots, stride);
 }
 
-/* Fills the tile with (q + v).A by band column. The last BQ columns of a key tile are the first
- * of the next one, and are saved for it. */
+/* Fills the tile with (q + v).A by band column. The last BQ columns of a key tile are the
+ * first of the next one, and are saved for it. */
 static void
 fill_band(const plan_t *plan, scratch_t *w, queries_t *q, const tile_t *t)
 {
@@ -179,8 +179,8 @@ finish_narrow(const gradients_t *gp, const grad_scratch_t *w, rp_interval tiles,
             sums[n * plan->Dp_pad + k] += w->narrow_sums[k * stride + n];
 }
 
-/* Turns what query tiles have summed up by table row into gradients: of rel_key, and of what it
- * is dotted with. */
+/* Turns what query tiles have summed up by table row into gradients: of rel_key, and of
+ * what it is dotted with. */
 static void
 finish_rel_key(const gradients_t *gp, const grad_scratch_t *w, const visit_t *x,
                rp_interval tiles, int bad)

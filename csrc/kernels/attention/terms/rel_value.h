@@ -54,8 +54,8 @@ add_value_band(const plan_t *plan, scratch_t *w, queries_t *q, const tile_t *t)
                       plan->Dv_pad, depth, &band, q->out, plan->Dv_pad);
 }
 
-/* out += sum_j p_j W[l] over a tile. By row there is nothing to do yet: finish_rel_value_rows
- * adds all of it in the end. */
+/* out += sum_j p_j W[l] over a tile. By row there is nothing to do yet:
+ * finish_rel_value_rows adds all of it in the end. */
 static void
 add_rel_value(const plan_t *plan, scratch_t *w, queries_t *q, const tile_t *t)
 {
@@ -85,9 +85,9 @@ dot_rel_value(const gradients_t *gp, int64_t b, int64_t h, const T *grad_rows,
              gp->plan.p->Dv, VALUE_BLOCK, dots, stride);
 }
 
-/* The share grad_out . W of dP, before grad_out . v is added. Fills x->d and returns NULL; or,
- * where a query has the same number at all keys of the tile, returns these numbers, that of
- * row m at m * *step, as fill_rel_key does. */
+/* The share grad_out . W of dP, before grad_out . v is added. Fills x->d and returns NULL;
+ * or, where a query has the same number at all keys of the tile, returns these numbers,
+ * that of row m at m * *step, as fill_rel_key does. */
 static const T *
 fill_rel_value_grads(const gradients_t *gp, grad_scratch_t *w, const visit_t *x,
                      ptrdiff_t *step)

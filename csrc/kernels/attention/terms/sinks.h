@@ -80,8 +80,8 @@ saw_keys(const sink_sum_t *x, int64_t b, int64_t h, int64_t i, running_t start,
     return saw;
 }
 
-/* Adds up the gradient of one head's sink: one writer, and one order. A row of sum 0 saw neither
- * keys nor a sink, and counts for nothing. */
+/* Adds up the gradient of one head's sink: one writer, and one order. A row of sum 0 saw
+ * neither keys nor a sink, and counts for nothing. */
 static void
 sum_sink_unit(void *context, int64_t h, int worker)
 {

@@ -105,8 +105,8 @@ cap_row_by(V (*rule)(softcap_t, V, V *), softcap_t c, T *x, int64_t count, T *sl
     return top;
 }
 
-/* Caps a row of logits, and notes the slopes unless those are NULL. A row of small numbers does
- * without the exponential: both ways give the same bits. */
+/* Caps a row of logits, and notes the slopes unless those are NULL. A row of small numbers
+ * does without the exponential: both ways give the same bits. */
 RP_INLINE V
 cap_row(softcap_t c, T *x, int64_t count, T *slopes)
 {

@@ -59,9 +59,9 @@ subtract_row(const gradients_t *gp, T *row, double weight, const T *other)
         store(row + k, load(row + k) - (T)weight * load(other + k));
 }
 
-/* Corrects what one query added at the ends of the table: its keys weigh `keys` together, and
- * its dS should sum up to `sum`; `grad`: its row in one of the partial sums. An end without pairs, whose row of the table
- * may hold NaN, is left out. */
+/* Corrects what one query added at the ends of the table: its keys weigh `keys` together,
+ * and its dS should sum up to `sum`; `grad`: its row in one of the partial sums. An end
+ * without pairs, whose row of the table may hold NaN, is left out. */
 static void
 correct_query(const gradients_t *gp, const rp_interval *seen, table_end_t ends[2],
               int64_t index, int64_t i, double sum, double keys, const T *rows_v,
@@ -86,7 +86,8 @@ correct_query(const gradients_t *gp, const rp_interval *seen, table_end_t ends[2
     }
 }
 
-/* Corrects the ends of one query head, after its sums over chunks and before these are added. */
+/* Corrects the ends of one query head, after its sums over chunks and before these are
+ * added. */
 static void
 correct_ends_unit(void *context, int64_t index, int worker)
 {

@@ -142,8 +142,8 @@ partial_of(const gradients_t *gp, int which, int64_t index, int64_t chunk)
     return s->data ? partial_at(gp, s, index, chunk) : NULL;
 }
 
-/* Row 0 of a head and chunk in sums that have a row for each query; only rows of the queries
- * that the chunk meets exist. */
+/* Row 0 of a head and chunk in sums that have a row for each query; only rows of the
+ * queries that the chunk meets exist. */
 RP_INLINE int64_t
 query_row(const gradients_t *gp, int64_t index, int64_t chunk)
 {

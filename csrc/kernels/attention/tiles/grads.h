@@ -12,8 +12,8 @@
 #include "scores.h"
 #include "waves.h"
 
-/* Lists what the next query tile reads first, BQ rows each: fetched while dP is made, as a pass
- * over the queries leaves the second-level cache behind. */
+/* Lists what the next query tile reads first, BQ rows each: fetched while dP is made, as a
+ * pass over the queries leaves the second-level cache behind. */
 static void
 next_operands(const gradients_t *gp, const visit_t *x, uintptr_t later[RP_LATER])
 {

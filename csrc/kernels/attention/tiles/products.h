@@ -45,8 +45,8 @@ window_of(const tile_t *t)
     return t->in_window ? NULL : &t->window;
 }
 
-/* The rows of a tile that see a key by window, or NULL where all see all: those that see key 0;
- * each later key is seen one row further. */
+/* The rows of a tile that see a key by window, or NULL where all see all: those that see
+ * key 0; each later key is seen one row further. */
 RP_INLINE const diagonal_t *
 rows_by_key(const tile_t *t, diagonal_t *rows)
 {

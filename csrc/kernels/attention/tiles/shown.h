@@ -79,7 +79,8 @@ look_at_ranges(void *context, int64_t unit, int worker)
     shown->sight[unit] = sight;
 }
 
-/* Looks whether a mask of numbers shows, hides or changes the pairs at `at`, `step` apart. */
+/* Looks whether a mask of numbers shows, hides or changes the pairs at `at`, `step` apart.
+ * */
 #define CLASS_OF_RUN(type)                                                             \
     for (int64_t n = 0; n < count; n++) {                                              \
         type x = *(const type *)(at + n * step);                                       \
@@ -158,8 +159,8 @@ class_row(int type, const char *at, ptrdiff_t step, int64_t blocks,
             classes[n] |= (unsigned char)class_of_run(type, at, step, RP_CLASS_KEYS);
 }
 
-/* Adds one row of a mask of 16 bits to the classes of its blocks, and of what is left behind
- * them. */
+/* Adds one row of a mask of 16 bits to the classes of its blocks, and of what is left
+ * behind them. */
 static void
 class_wide_row(const rp_array *mask, const char *at, int64_t count,
                unsigned char *classes)
@@ -173,8 +174,9 @@ class_wide_row(const rp_array *mask, const char *at, int64_t count,
     }
 }
 
-/* Finds the classes of one query tile of one copy of the mask. Where numbers lie side by side,
- * `class_row` is called with a constant step: the compiler then takes many pairs at once. */
+/* Finds the classes of one query tile of one copy of the mask. Where numbers lie side by
+ * side, `class_row` is called with a constant step: the compiler then takes many pairs at
+ * once. */
 static void
 look_at_mask(void *context, int64_t unit, int worker)
 {
@@ -191,8 +193,8 @@ look_at_mask(void *context, int64_t unit, int worker)
     int truths = type == RP_MASK_BOOL && step == 1;
     (void)worker;
     memset(classes, 0, (size_t)shown->blocks);
-    /* Truth values side by side have a loop of their own, over all rows; the loop below then
-     * adds the keys behind the last whole block only. */
+    /* Truth values side by side have a loop of their own, over all rows; the loop below
+     * then adds the keys behind the last whole block only. */
     if (truths)
         class_truths(rp_at(mask, b, h, i0), mask->row, end - i0, whole, classes);
     for (int64_t i = i0; i < end; i++) {

@@ -23,7 +23,8 @@ typedef struct {
     T *value_sums;      /* (BQ, rows of rel_value): sum of p by table row, likewise */
 } queries_t;
 
-/* The buffers that one worker of the forward has for itself; the backward's has one inside. */
+/* The buffers that one worker of the forward has for itself; the backward's has one inside.
+ * */
 typedef struct {
     T *scores;   /* (BQ, lds) */
     T *lane_max; /* (BQ, VL): running maxima of a tile's rows; NULL: not wanted */

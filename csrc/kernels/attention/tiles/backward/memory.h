@@ -93,8 +93,8 @@ lay_out_partials(gradients_t *gp, arena_t *arena)
     }
 }
 
-/* Lays out a backward call: a wave of slices with its partial sums, the tables, and a scratch
- * for each worker. */
+/* Lays out a backward call: a wave of slices with its partial sums, the tables, and a
+ * scratch for each worker. */
 static void
 lay_out_backward(void *context, arena_t *arena)
 {

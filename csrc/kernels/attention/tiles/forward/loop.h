@@ -42,7 +42,8 @@ start_queries(const plan_t *plan, queries_t *q, int64_t b, int64_t h, int64_t i0
         hide_weights(&p->results.weights, b, h, i0 + m, p->Lk);
 }
 
-/* Finds what the maximum of each row will be at least, where that lets tiles be left out. */
+/* Finds what the maximum of each row will be at least, where that lets tiles be left out.
+ * */
 static void
 find_floor(const plan_t *plan, scratch_t *w, queries_t *q)
 {
