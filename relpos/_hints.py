@@ -159,7 +159,7 @@ def _tried(name: str, known: list[str]) -> list[str]:
 
 
 def _nearest(name: str, known: list[str]) -> str | None:
-    """Return the known name of which a name is a misspelling; None if it is of none."""
+    """Return the known name that a name misspells, or None."""
     plain = name.replace("_", "").lower()
     candidates = []
     for parameter in known:

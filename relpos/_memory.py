@@ -23,7 +23,7 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     size = math.prod(shape) * dtype.itemsize
     if size < _ADVISED:
         return np.empty(shape, dtype)
-    # A page more, so that the array can begin at the first one in the block.
+    # A page more, so that the array can begin at the boundary of a page.
     block = np.empty(size + _HUGE_PAGE, np.uint8)
     first = -block.ctypes.data % _HUGE_PAGE
     return block[first : first + size].view(dtype).reshape(shape)

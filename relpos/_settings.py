@@ -301,7 +301,7 @@ def show_config(mode: str = "stdout") -> dict[str, Any] | None:
     >>> relpos.show_config(mode="dicts")["version"] == relpos.__version__
     True
     """
-    result = as_choice("mode", mode, ("stdout", "dicts"))
+    chosen = as_choice("mode", mode, ("stdout", "dicts"))
     config = {
         "version": relpos.__version__,
         "compiler": _core.compiler,
@@ -312,7 +312,7 @@ def show_config(mode: str = "stdout") -> dict[str, Any] | None:
         "threads_from": "threads" if _innermost_block() else _of_process()[1],
         "numpy": np.__version__,
     }
-    if result == "dicts":
+    if chosen == "dicts":
         return config
     for name, value in config.items():
         text = ", ".join(value) if isinstance(value, list) else value

@@ -415,7 +415,7 @@ def _attend(call: Call) -> Array | AttentionOutput:
 
 
 #: With an `rng` a call draws, and takes the draw back if it raises. Calls without one
-#: change nothing, and are not wrapped: it is two functions less.
+#: change nothing, and skip the wrapper, which costs two more calls.
 _attend_whole = whole(_attend)
 
 

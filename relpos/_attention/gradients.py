@@ -385,7 +385,8 @@ def names_of(
     """Check `wrt`: the names of the gradients to compute, some of `fields`."""
     if wrt is None:
         return [name for name in fields if name in inputs and name != "attn_mask"]
-    # A str is an iterable of its letters, and an array of no axes of nothing.
+    # A str would be taken as its letters, and NumPy's error for an array of no axes
+    # does not name wrt.
     is_single = isinstance(wrt, str) or (isinstance(wrt, np.ndarray) and not wrt.ndim)
     if is_single or not isinstance(wrt, Iterable):
         raise TypeError(

@@ -249,8 +249,8 @@ def _plan(s: Sizes) -> Plan:
     heads, size = s.B * s.H, s.dtype.itemsize
     width = s.columns * size if s.tables else 0  # bytes of a vector
     vectors = s.Lq * s.Lk * width
-    # Products of tokens with rows of tables. The kernels take the rows one by one up to
-    # a number that is smaller in the backward.
+    # Products of tokens with rows of tables: with few rows each token meets each row
+    # once, else one row a pair. The backward calls fewer rows few.
     products = sum(s.met(name, 1024) for name in s.tables)
     products_back = sum(_PRODUCTS[name] * s.met(name, 256) for name in s.tables)
     flops = heads * (4 * s.pairs * s.D + 2 * products * s.columns)

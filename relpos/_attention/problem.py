@@ -130,8 +130,8 @@ def prepare(call: Call, part: Part | None = None) -> Problem:
             f"w2: shape {fire.w2.shape} has {len(fire.w2)} heads, but query has "
             f"{sizes.H}; expected ({sizes.H}, W)"
         )
-    # Where the lengths differ, what depends on positions needs a query_offset. Names of
-    # it are collected for the error, in the order in which they are named.
+    # What depends on positions needs a query_offset where the lengths differ: these are
+    # its names, for the error.
     positional: list[str] = []
     if sizes.Lq != sizes.Lk and "query_offset" not in inputs:
         depending = {
@@ -365,8 +365,8 @@ def place_tables(
     tables: Mapping[str, Array], minimum: object, buckets: object, beyond: str
 ) -> Placement:
     """Find the relative positions that each table serves, and the rows to gather."""
-    # A table has a range of relative positions, a row for each. Tables of vectors are
-    # one operand range to the kernel: those with another range are gathered into it.
+    # A table has a row for each of a range of relative positions. The kernel has one
+    # range for all tables of vectors: a table with another is gathered into it.
     first = index = None
     if not tables and minimum is None and buckets is None:
         return UNPLACED

@@ -70,7 +70,8 @@ def softcap(query: Array, key: Array, value: Array, cap: float = 50.0) -> Array:
 
 def forgetting(query: Array, key: Array, value: Array, log_decay: Array) -> Array:
     """Take differences of sums over all steps before, in the dtype of the query."""
-    # Differences of cumulative sums round with the length, as programs compute them.
+    # Differences of cumulative sums lose digits as sequences grow; programs compute
+    # them so.
     sums = np.cumsum(log_decay, axis=-1)
     bias = sums[..., :, None] - sums[..., None, :]
     return attention(query, key, value, bias, is_causal=True)
@@ -169,7 +170,7 @@ def bert(
     """Multiply one table by the query and one by the key (relative_key_query)."""
     row = distances(query.shape[-2], rel_key.shape[0] // 2)
     s = np.take_along_axis(query @ rel_key.T, row[None], axis=-1)
-    # The key's product is chosen by the transposed rows, as its axis is the first.
+    # Rows here are keys, so the choice is transposed before and after.
     s += transposed(np.take_along_axis(key @ rel_query.T, row.T[None], axis=-1))
     s += query @ transposed(key)
     s *= root(query)

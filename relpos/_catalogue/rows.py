@@ -182,13 +182,13 @@ def largest_error(got: Named, expected: Named) -> float:
 
 def errors(row: Row) -> dict[Any, float]:
     """Return the error over the norm of the definition's result, by dtype."""
-    errors = {}
+    by_dtype = {}
     for dtype in row.limits:
         inputs = row.inputs(dtype, **SMALL)
         # The definitions compute in float64, and have no dtype to choose.
         exact = {name: x for name, x in inputs.items() if name != "dtype"}
-        errors[dtype] = relative_error(row.relpos(**inputs), row.reference(**exact))
-    return errors
+        by_dtype[dtype] = relative_error(row.relpos(**inputs), row.reference(**exact))
+    return by_dtype
 
 
 def gradient_errors(row: Row) -> dict[Any, float]:
@@ -397,8 +397,7 @@ def bias_row(scheme: str, title: str, **shapes: Any) -> Row:
     name = f"{scheme}_bias"
 
     def call(module: Any, query: Array, key: Array, value: Array, **own: Array) -> Any:
-        # Parameters come in the order of the function, which their names have in the
-        # row.
+        # The row names the parameters in the order of the function.
         bias = getattr(module, name)(*own.values(), key.shape[-2])
         return module.attention(query, key, value, rel_bias=bias)
 

@@ -258,14 +258,14 @@ RENAMED = {
 
 def parameters(case: Case, prefix: str, renamed: dict[str, str]) -> dict[str, Array]:
     """Return the arrays whose names start with `prefix`, by the names of relpos.nn."""
-    gradients = {}
+    arrays = {}
     for name, array in case.items():
         if name.startswith(prefix):
             # The part is what comes before the first dot; the name of its parameter
             # stays.
             part, dot, rest = name.removeprefix(prefix).partition(".")
-            gradients[renamed.get(part, part) + dot + rest] = array
-    return gradients
+            arrays[renamed.get(part, part) + dot + rest] = array
+    return arrays
 
 
 def layer_differences(name: str, case: Case, dtype: type) -> tuple[float, float]:
@@ -299,7 +299,7 @@ def by_part(gradients: Named, expected: Named) -> list[tuple[Array, Array]]:
 
 
 def layer_limit(name: str, case: Any, dtype: Any) -> float:
-    """Return the largest error of a layer's outputs; all layers have one."""
+    """Return the largest error that the outputs of a layer may have, one for all."""
     return LAYER_OUTPUTS[dtype]
 
 

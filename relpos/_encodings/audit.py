@@ -67,7 +67,7 @@ class Finding(NamedTuple):
     note: str = ""
 
     @property
-    def words(self) -> str:
+    def _words(self) -> str:
         """Describe the number, with the note if there is one."""
         return f"{self.quantity} ({self.note})" if self.note else self.quantity
 
@@ -102,7 +102,7 @@ class EncodingAudit(NamedTuple):
                 "yes" if finding.met else "no",
                 f"{finding.value:.3g}",
                 f"{finding.relation} {finding.limit:.2g}",
-                finding.words,
+                finding._words,
             ]
             for name, finding in zip(self._fields, self, strict=True)
         ]

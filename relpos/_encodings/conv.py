@@ -223,8 +223,8 @@ def conv_encoding_backward(
     check_match("grad_out", grad, "x", call.inputs["x"].shape)
     grad = rounded(grad, call.dtype).reshape(call.cells.shape)
     sizes = call.taps.shape[:2]
-    # The gradient of x is a convolution by the kernel in reverse order, whose taps
-    # before the own one are those after it of the forward.
+    # The gradient of x is a convolution by the reversed kernel: the taps that followed
+    # that of the token itself now come before it.
     pads = tuple(size - 1 - pad for size, pad in zip(sizes, call.pads, strict=True))
     flipped, none = call.taps[::-1, ::-1], np.zeros_like(call.bias)
     dx = kernels().conv_encoding(

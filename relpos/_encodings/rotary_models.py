@@ -12,7 +12,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
-tomllib.loads("all = 1")  # loads what Python 3.15 puts off to a first number
+# Python 3.15 imports parts of tomllib at a first number: here, and not within a call.
+tomllib.loads("all = 1")
 
 #: Keys of configurations that more than one place reads.
 PART, APART = "partial_rotary_factor", "qk_rope_head_dim"
@@ -31,7 +32,7 @@ class Model(NamedTuple):
     checked: bool = False
 
 
-#: Values of fields that have a few. A row does not say what it has without the field.
+#: Values that a row may give to a field. The default is not among them.
 _CHOICES: dict[str, tuple[str | bool, ...]] = {
     "interleaved": (True,),
     "backwards": (True,),
@@ -69,7 +70,7 @@ def model_of(kind: str) -> Model:
 
 
 def read_models(text: str) -> dict[str, Model]:
-    """Return rows by ``model_type``, or raise ValueError for one that does not fit."""
+    """Return rows by ``model_type``; raise for one that does not fit."""
     return {kind: _as_model(kind, row) for kind, row in tomllib.loads(text).items()}
 
 
@@ -80,7 +81,7 @@ def _as_model(kind: str, row: Any) -> Model:
         _check_field(f"models.toml: {kind}", field, value)
     if row.get("grid") and len(row) > 1:
         raise ValueError(f"models.toml: {kind}: got a grid with other fields")
-    # The keys of a grid are not looked at: its configurations are refused before.
+    # The keys of a grid are not checked, so that the error names the grid.
     is_checked = not row.get("grid", False)
     fields: dict[str, Any] = {"checked": is_checked} | row
     return Model(**fields)

@@ -35,10 +35,12 @@ PLACING = ("query_offset", "min_relative_position", "buckets", "beyond", "labels
 NEEDED: dict[str, tuple[str, ...]] = {
     "pos_bias_v": ("rel_key",),
     "position_query": ("rel_key",),
+    # Not "query_offset": causality and windows depend on it too.
+    "min_relative_position": (*TABLES,),
+    "buckets": (*TABLES,),
+    "beyond": (*TABLES,),
+    "labels": (*TABLES,),
 }
-for _name in PLACING:
-    if _name != "query_offset":  # causality and windows are placed by it too
-        NEEDED[_name] = (*TABLES,)
 
 
 def past_shifted(products: Array, keys: int) -> Array:

@@ -52,7 +52,7 @@ def begin(
     """Return the attempt that is relpos's own formula; raise what relpos raises."""
     arguments = {}
     for name, argument in keywords.items():
-        # Other arguments are left out at their defaults, and refused at other values.
+        # An argument of `_OTHERS` is left out at its default; others are checked later.
         is_array = isinstance(argument, np.ndarray)
         if name not in _OTHERS or is_array or argument != DEFAULTS[name]:
             arguments[name] = _plain(name, argument)

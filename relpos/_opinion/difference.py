@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from relpos._opinion.attempt import Attempt, Change, Changes, attempts_with
 
-#: Results in which a difference is of its kind: what a function may return.
+#: Results of a function for which a difference is tried.
 SCORES = ("scores",)
 OUTPUTS = ("outputs",)
 WEIGHTS = ("weights", "outputs")
@@ -28,10 +28,10 @@ class Difference(NamedTuple):
     name: str
     words: str  # to follow "relpos with"
     forms: Sequence[Change | Changes]  # ways to write it
-    views: tuple[str, ...] = ALL_RESULTS  # the results in which it is of this kind
+    views: tuple[str, ...] = ALL_RESULTS  # the results for which it is tried
     kind: Literal["convention", "mistake"] = "mistake"
     tried: Beside = "with others"
-    further: Sequence[Changes] = ()  # forms that are tried after all others, alone
+    further: Sequence[Changes] = ()  # forms tried last, with no other difference
 
     @property
     def alone(self) -> bool:

@@ -2,7 +2,8 @@
 
 To add one, write a function of an `Attempt` that returns another (None: the attempt
 cannot have it), or yields several, in the file of its subject. Add a `Difference` with
-it to the table of its kind. Conventions come before mistakes.
+it to `CONVENTIONS`, or to a table of mistakes. Of several that explain the same numbers
+the first is preferred: conventions come first, then the tables below in their order.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _SETS_SHOWING_LATER = {
 
 
 def _further_forms(row: Difference) -> list[Changes]:
-    """List the forms of a mistake that are tried after all others, alone."""
+    """List the forms of a mistake that are tried last, with no other difference."""
     if row.name in _SHOWING_LATER:
         return [unseen.with_later(form, row.words) for form in row.forms]
     # These rows have a form for each argument that hides, of which the listed ones can

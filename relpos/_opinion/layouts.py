@@ -234,8 +234,8 @@ _OF_TERM = ("H", "Lq", "Lk")
 
 def reshaped_terms(attempt: Attempt) -> Iterator[Attempt]:
     names = attempt.arguments(("rel_bias", "attn_mask"))
-    other_orders = [order for order in permutations(range(3)) if order != (0, 1, 2)]
-    for name, order in product(names, other_orders):
+    orders = [order for order in permutations(range(3)) if order != (0, 1, 2)]
+    for name, order in product(names, orders):
         stored = ", ".join(_OF_TERM[axis] for axis in order)
         detail = f"{TERMS[name]} reshaped from ({stored}) to (H, Lq, Lk): transpose it"
         reshaped = partial(_reshaped_term, order=order)
@@ -411,7 +411,8 @@ def _taken(
 
 def _results_of(x: Array, index: Array) -> Array:
     """Give each item and head the results of another."""
-    return x.reshape(-1, *x.shape[-2:])[index].reshape(x.shape)
+    items = x.reshape(math.prod(x.shape[:-2]), *x.shape[-2:])
+    return items[index].reshape(x.shape)
 
 
 def _words_of_group(index: Array, group: int, heads: int) -> str:

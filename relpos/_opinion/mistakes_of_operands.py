@@ -7,8 +7,7 @@ from functools import partial
 from relpos._opinion import grids, layouts, operands
 from relpos._opinion.difference import OUTPUTS, WEIGHTS, Difference
 
-# All of these rows are tried without another mistake: they reorder whole arrays in many
-# ways, and take most of the time of a search.
+# None of these rows is tried with another mistake: most have many forms.
 MISTAKES_OF_OPERANDS: tuple[Difference, ...] = (
     # operands
     Difference(

@@ -17,7 +17,7 @@ from relpos._opinion import (
 from relpos._opinion.attempt import HIDING, worded
 from relpos._opinion.difference import OUTPUTS, WEIGHTS, Difference
 
-#: Other arguments that may be left out, and words for them.
+#: Arguments that may be left out, in words.
 _WITHOUT = {
     "rel_key": "the position term of the keys",
     "rel_query": "the position term of the queries",
@@ -233,6 +233,7 @@ MISTAKES_OF_SCORES: tuple[Difference, ...] = (
         words="the mask transposed",
         forms=[visibility.mask_transposed],
     ),
+    # In both rows the offset moves tables and causality, or the tables alone.
     Difference(
         name="offset_0",
         words=(
@@ -240,7 +241,6 @@ MISTAKES_OF_SCORES: tuple[Difference, ...] = (
             "offset"
         ),
         forms=[
-            # The offset moves tables and causality, or the tables alone.
             partial(visibility.offset_at, end=False),
             partial(visibility.tables_at, end=False),
         ],
@@ -249,7 +249,6 @@ MISTAKES_OF_SCORES: tuple[Difference, ...] = (
         name="offset_end",
         words="the last query at the position of the last key",
         forms=[
-            # The offset moves tables and causality, or the tables alone.
             partial(visibility.offset_at, end=True),
             partial(visibility.tables_at, end=True),
         ],

@@ -12,10 +12,10 @@ from relpos._opinion import (
     visibility,
 )
 from relpos._opinion.difference import OUTPUTS, WEIGHTS, Difference
-from relpos._opinion.rules import EQUAL, NORMAL
+from relpos._opinion.rules import CAPS, EQUAL, NORMAL, SINK_COLUMNS, SINKS
 
-# Rows with many forms, or with a number that follows from the results, are tried alone:
-# they take most of the time of a search.
+# Rows with many forms, or with a number that follows from the results, are tried
+# without another mistake.
 MISTAKES_OF_WEIGHTS: tuple[Difference, ...] = (
     # the softmax, and what happens before and after it
     Difference(
@@ -43,14 +43,14 @@ MISTAKES_OF_WEIGHTS: tuple[Difference, ...] = (
     Difference(
         name="no_softmax",
         words="the softmax left out, or replaced by another function",
-        forms=softmaxes.other_functions(NORMAL),
+        forms=[partial(softmaxes.other_function, rule=rule) for rule in NORMAL],
         views=WEIGHTS,
         tried="alone",
     ),
     Difference(
         name="equal_weights",
         words="the softmax left out: equal weights for all visible keys",
-        forms=softmaxes.other_functions(EQUAL),
+        forms=[partial(softmaxes.other_function, rule=rule) for rule in EQUAL],
         views=WEIGHTS,
         tried="single",
     ),
@@ -106,7 +106,7 @@ MISTAKES_OF_WEIGHTS: tuple[Difference, ...] = (
     Difference(
         name="cap_rule",
         words="another rule of the cap",
-        forms=softmaxes.other_caps(),
+        forms=[partial(softmaxes.other_cap, rule=rule) for rule in CAPS if rule],
         tried="alone",
     ),
     Difference(
@@ -118,7 +118,9 @@ MISTAKES_OF_WEIGHTS: tuple[Difference, ...] = (
     Difference(
         name="sink_rule",
         words="another rule of the sinks",
-        forms=softmaxes.other_sinks(),
+        forms=[
+            partial(softmaxes.other_sink, rule=rule) for rule in (*SINKS, *SINK_COLUMNS)
+        ],
         views=WEIGHTS,
         tried="alone",
     ),

@@ -105,7 +105,8 @@ def placed(
     split, rotary = attempt.cached, attempt.rotary
     if rotary is None or rotary.of_angles:
         return None
-    if of_cached is not of_new and not split:  # which differ nowhere
+    # Without cached keys one rule is for all keys.
+    if of_cached is not of_new and not split:
         return None
     # One rule for all keys may use the first of them. A rule for a part has its own
     # first.

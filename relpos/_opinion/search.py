@@ -21,8 +21,8 @@ from relpos._opinion.rounding import CANNOT_TELL, DTYPES, Rounding, reach, store
 LARGEST = 0.05
 #: An attempt fits no more where another has an error so many times smaller.
 WORSE = 8.0
-# Further forms have the name and the words of their row, and are tried alone, where
-# nothing else fits.
+# Further forms have the name and the words of their row. They come after all rows that
+# are tried alone, and are tried with no other difference.
 FURTHER = [
     row._replace(forms=row.further, tried="single")
     for row in DIFFERENCES

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import combinations
@@ -11,10 +11,10 @@ import numpy as np
 
 from relpos._checks import Array, quiet
 from relpos._opinion.arrays import zeros_and_ones
-from relpos._opinion.attempt import Attempt, Change
+from relpos._opinion.attempt import Attempt
 from relpos._opinion.evaluate import evaluate, logits, rotated, summed, values_of
 from relpos._opinion.positions import some
-from relpos._opinion.rules import CAPS, SCORES, SINK_COLUMNS, SINKS
+from relpos._opinion.rules import SCORES
 from relpos._opinion.solved import TERMS
 from relpos._opinion.visibility import EMPTY, hides
 from relpos.reference.formula import softmax
@@ -56,50 +56,23 @@ def other_axes(attempt: Attempt) -> Iterator[Attempt]:
         yield replace(attempt, axes=axes, detail=detail)
 
 
-def with_rule(
-    attempt: Attempt, field: str, rule: str, detail: str, needed: str = "query"
-) -> Attempt | None:
-    """Use another rule of `CAPS`, `NORMAL` or `SINKS`, if an argument is there."""
-    if needed not in attempt.keywords:
+def other_cap(attempt: Attempt, rule: str) -> Attempt | None:
+    """Use another rule of the cap, of `CAPS`."""
+    if "softcap" not in attempt.keywords:
         return None
-    return replace(attempt, **{field: rule}, detail=detail)  # type: ignore[arg-type]
+    return replace(attempt, cap=rule, detail=f"the cap {rule}")
 
 
-def other_caps() -> list[Change]:
-    """List the other rules of the cap."""
-    return [
-        partial(
-            with_rule,
-            field="cap",
-            rule=rule,
-            detail=f"the cap {rule}",
-            needed="softcap",
-        )
-        for rule in CAPS
-        if rule
-    ]
+def other_function(attempt: Attempt, rule: str) -> Attempt:
+    """Use another function in the place of the softmax, of `NORMAL` or `EQUAL`."""
+    return replace(attempt, normal=rule, detail=f"the softmax {rule}")
 
 
-def other_functions(rules: Iterable[str]) -> list[Change]:
-    """List functions in the place of the softmax, of `NORMAL` or `EQUAL`."""
-    return [
-        partial(with_rule, field="normal", rule=rule, detail=f"the softmax {rule}")
-        for rule in rules
-    ]
-
-
-def other_sinks() -> list[Change]:
-    """List the other rules of the sinks, and of their columns."""
-    return [
-        partial(
-            with_rule,
-            field="sink",
-            rule=rule,
-            detail=f"the sinks {rule}",
-            needed="sinks",
-        )
-        for rule in (*SINKS, *SINK_COLUMNS)
-    ]
+def other_sink(attempt: Attempt, rule: str) -> Attempt | None:
+    """Use another rule of the sinks or of their columns."""
+    if "sinks" not in attempt.keywords:
+        return None
+    return replace(attempt, sink=rule, detail=f"the sinks {rule}")
 
 
 def scaled_late(attempt: Attempt) -> Iterator[Attempt]:
@@ -231,10 +204,10 @@ _UNSCALED = (
 def _in_blocks(scores: Array, size: int, rule: str) -> Array:
     """Return the weights of blocks of keys whose sums are not rescaled."""
     starts = np.arange(0, scores.shape[-1], size)
-    # Each block has the largest score of all blocks so far. In a right softmax of
-    # blocks the earlier sums are scaled down where it rises.
     tops = np.maximum.reduceat(scores, starts, axis=-1)
     if rule != _UNSCALED[2]:
+        # The largest score of all blocks so far. In a right softmax of blocks the
+        # earlier sums are scaled down where it rises.
         tops = np.maximum.accumulate(tops, axis=-1)
     tops = np.where(np.isfinite(tops), tops, 0.0)
     # The last block may have fewer keys.

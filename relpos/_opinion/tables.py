@@ -127,16 +127,6 @@ def not_earlier(r: Array) -> Array:
     return np.maximum(r, 0)
 
 
-def one_later(r: Array) -> Array:
-    """Return the relative position of the next key."""
-    return r + 1
-
-
-def one_earlier(r: Array) -> Array:
-    """Return the relative position of the key before."""
-    return r - 1
-
-
 def negated(attempt: Attempt) -> Attempt | None:
     """Read at query minus key, where that does not only reverse the table."""
     spans = spans_of(attempt)
@@ -358,8 +348,8 @@ def one_table(attempt: Attempt) -> Iterator[Attempt | None]:
     if len(names) < 2:
         return
     rules: dict[str, Callable[[Array], Array]] = {
-        "the row after the right one": one_later,
-        "the row before the right one": one_earlier,
+        "the row after the right one": partial(np.add, 1),
+        "the row before the right one": partial(np.add, -1),
         "the row of the distance without its sign": np.abs,
         "the row of an earlier key for a later one": signless_past,
     }

@@ -624,7 +624,8 @@ def _words_of_side(right: int | None, side: int | None, name: str) -> str:
 
 def other_sides(attempt: Attempt, x: Array) -> Worded:
     """Give a window other sides."""
-    past, future = right = tuple(attempt.get("window"))
+    right = tuple(attempt.get("window"))
+    past, future = right
     for sides, meant in _sides((past, future)).items():
         parts = []
         if sides[0] != past:

@@ -46,7 +46,7 @@ class Table(list[Row]):
         if not self:
             return "[]"
         header, rows = self._parts()
-        # A representation of at most 82 columns, as the fields share them.
+        # At most 80 columns: the last field has no two spaces behind it.
         width = 82 // len(header) - 2  # two spaces between columns
         short = [[_cut(text, width) for text in row] for row in rows]
         return "\n".join(table_lines(header, short, left=range(len(header))))

@@ -25,8 +25,7 @@ from relpos._checks import (
 )
 from relpos._settings import get_num_threads
 
-#: Dtype of random initial values, which are then cast to the layer's. A layer checks
-#: beforehand that they fit into memory in this dtype.
+#: Dtype of random initial values, which are then cast to the layer's.
 RANDOM = np.dtype(np.float64)
 
 

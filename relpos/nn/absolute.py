@@ -185,7 +185,7 @@ class SinusoidalEncoding(Module):
         self._set_up(
             rng,
             dtype,
-            checked={
+            others={
                 "embed_size": self.embed_size,
                 "max_len": self.max_len,
                 "layout": self.layout,

@@ -420,7 +420,7 @@ class Dropout(Plain):
     def _map(self, x: Array) -> tuple[Any, ...]:
         if not self.training or not self.p:
             return x.copy(), None
-        keep(self._rng)  # a call that raises later has drawn nothing
+        keep(self._rng)  # it is as before if the call raises
         stays = self._rng.random(x.shape) >= self.p
         factor = stays * self.dtype.type(1 / (1 - self.p))
         return x * factor, factor

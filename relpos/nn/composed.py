@@ -90,7 +90,7 @@ class FeedForward(Plain):
             d_model=d_model,
             dim_feedforward=dim_feedforward,
             dropout=dropout,
-            checked={"activation": activation},
+            others={"activation": activation},
         )
         self.linear1 = Linear(d_model, dim_feedforward, **self._options)
         self.activation = _ACTIVATIONS[activation](**self._options)

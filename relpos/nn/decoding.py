@@ -36,15 +36,15 @@ class Span(NamedTuple):
 class DecodingState:
     """Base of `Memory` and `KVCaches`, which keep the layers of a model in step.
 
-    In a call of the model each layer first calls `_enter`, then changes its own part of
-    the state, and then calls `_check_start`.
+    In a call of the model each attention first calls `_enter`, then changes its own
+    part of the state, and then calls `_check_start`.
     """
 
     #: The argument by which a layer takes the state.
     _name: ClassVar[str]
     #: What a `Span` counts, in the plural.
     _unit: ClassVar[str]
-    #: What a user does to give all layers the same count, {}, again.
+    #: Remedy if layers are out of step; {} is the count that all of them have.
     _remedy: ClassVar[str]
 
     def __init__(self) -> None:
@@ -71,16 +71,14 @@ class DecodingState:
                 "each use (they may share Parameters), and a call for each step"
             )
         if not used:
-            # The first layer of a call. An interrupted call may have left some layers
-            # ahead of others: the smallest count is what all of them have.
+            # The first layer of a call. Some may be ahead: they were called alone, or a
+            # call was interrupted. The smallest count is what all of them have.
             smallest: Any = 0
             ends = [self._span(other).end for other in self._layers()]
             if ends:
                 smallest = functools.reduce(np.minimum, ends)  # for each item
             put(self, "_count_before", smallest)
         end = self._span(layer).end if layer in self._layers() else 0
-        # A layer is ahead if an earlier call was interrupted after this layer's part
-        # of it, and before that of another.
         if _any(end > self._count_before):
             before = _shown(self._count_before)
             raise ValueError(
@@ -384,7 +382,7 @@ class KVCaches(DecodingState):
     @property
     def lengths(self) -> int | Array:
         """Tokens of all items so far, or an array (batch,): of each."""
-        # Between calls all attentions have as many tokens, so that the first tells.
+        # All attentions have the same number, unless they are out of step (`_enter`).
         first = next(iter(self._caches.values()), None)
         return 0 if first is None else first.lengths
 

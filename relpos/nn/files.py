@@ -126,7 +126,7 @@ def _read_npz(path: Path) -> dict[str, Array]:
                 return arrays
         except MemoryError:
             raise
-        except Exception as error:  # noqa: BLE001 - zipfile and its codecs raise a dozen
+        except Exception as error:  # noqa: BLE001 - zipfile and its codecs raise many
             raise _unreadable(path, error) from None
 
 
@@ -181,6 +181,6 @@ def _from_entry(
             f"{', '.join(_DTYPES)}"
         )
     array: Array = np.frombuffer(data, _DTYPES[dtype]).reshape(shape)
-    if dtype == "BF16":  # its 16 bits are the upper ones of a float32
+    if dtype == "BF16":
         array = np.asarray(array.astype(np.uint32) << 16).view(np.float32)
     return array

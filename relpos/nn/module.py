@@ -126,7 +126,7 @@ class Parameter:
 
 
 class LayerOptions(TypedDict):
-    """Keywords that every layer takes."""
+    """Keywords that a layer hands on to the layers that it makes."""
 
     rng: Seed
     dtype: np.dtype[Any]
@@ -565,17 +565,17 @@ class Module:
         dtype: DTypeLike,
         /,
         *,
-        checked: Mapping[str, Any] = MappingProxyType({}),
+        others: Mapping[str, Any] = MappingProxyType({}),
         **arguments: Any,
     ) -> SimpleNamespace:
         """Keep dtype, generator and settings; return the settings.
 
         arguments: those of the constructor, which `as_settings` checks by their names.
-        checked: further ones, which the constructor has checked itself. The repr has
-        all of them in this order.
+        others: further settings, kept as they are: their checks are elsewhere. The repr
+        has all of them in this order.
         """
         settings = as_settings(arguments)
-        vars(settings).update(checked)
+        vars(settings).update(others)
         self.dtype = as_float_dtype(dtype)
         self._rng = as_generator(rng)
         keep(self._rng)  # initial values come from it next

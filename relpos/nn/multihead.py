@@ -122,7 +122,7 @@ def _check_position(
 ) -> None:
     """Raise for a layer that does not fit an attention."""
     dtypes = {parameter.data.dtype for parameter in position.parameters()}
-    if position._settings is not None:  # else it is of a user's class, without a dtype
+    if position._settings is not None:  # else it is of a user's class
         dtypes.add(position.dtype)
     for other in dtypes - {dtype}:
         raise TypeError(
@@ -140,8 +140,9 @@ def _check_position(
     knows_the_past_alone = isinstance(position, Music) and position.is_causal
     if knows_the_past_alone and not attention["is_causal"]:
         raise ValueError(
-            "is_causal: got False with a position whose table has rows for the past "
-            "alone; expected True, or the position of a layer with is_causal=False"
+            "is_causal: got False (or None) with a position whose table has rows for "
+            "the past alone; expected True, or the position of a layer with "
+            "is_causal=False"
         )
 
 
@@ -297,7 +298,7 @@ class MultiheadAttention(AttentionLayer):
             dropout=dropout,
             bias=bias,
             is_causal=is_causal,
-            checked={"window": window, "position": position, **sizes},
+            others={"window": window, "position": position, **sizes},
         )
         self.embed_dim, self.num_heads = settings.embed_dim, settings.num_heads
         self.dropout: float = settings.dropout
@@ -385,8 +386,8 @@ class MultiheadAttention(AttentionLayer):
                 "expected an integer, as the position asks where query 0 is"
             )
         if has_positions and previous is None and query_offset is not None:
-            # The position reads the offset before attention does, and cannot word its
-            # errors. Attention on one row and column of a head checks it at no cost.
+            # The position reads the offset first, and its errors would not name it.
+            # Attention of one query to one key of one head checks it at little cost.
             first = [x[:, :1, :1] for x in (q, k, v)]
             result = Position._function(*first, query_offset=offset)
             check_batch(q, result, {"query_offset": offset})
@@ -532,10 +533,14 @@ def _parts_of(
     """Return the parts of query, key and value: one for each array that was given."""
     query, key, value = inputs
     if value_given:
-        return [Part(query, 0, 1), Part(key, 1, 2), Part(value, 2, 3)]
+        return [
+            Part(query, first=0, last=1),
+            Part(key, first=1, last=2),
+            Part(value, first=2, last=3),
+        ]
     if key_given:
-        return [Part(query, 0, 1), Part(key, 1, 3)]
-    return [Part(query, 0, 3)]
+        return [Part(query, first=0, last=1), Part(key, first=1, last=3)]
+    return [Part(query, first=0, last=3)]
 
 
 def _hides_the_future(window: Any) -> bool:

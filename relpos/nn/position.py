@@ -175,7 +175,7 @@ class T5Bias(DistanceBias):
             "bidirectional": bidirectional,
         }
         t5_bucket(0, **self._buckets)  # raises the error for what is wrong with them
-        self._set_up(rng, dtype, num_heads=num_heads, checked=self._buckets)
+        self._set_up(rng, dtype, num_heads=num_heads, others=self._buckets)
         shape = num_buckets, num_heads
         self.rel_bias = self._start(self._rng.normal(0.0, 0.02, shape))
 
@@ -509,7 +509,7 @@ class Rotary(Position):
                 f"head_dim: got {head_dim}; expected an even number, as columns are "
                 "rotated in pairs"
             )
-        if not settings.base > 0.0:  # nan is refused, too
+        if settings.base <= 0.0:
             raise ValueError(f"base: got {settings.base}; expected a positive number")
         self._pairs: Pairs = {
             "base": settings.base,
@@ -676,8 +676,8 @@ class TransformerXL(Position):
 
     def _encodings(self, farthest: int, last: int) -> Array:
         """Encode the distances farthest, .., -last, as those of the paper."""
-        # One at least, as attention wants a row also where there is no pair.
         width = self.pos_proj.weight.data.shape[1]
+        # One at least, as attention wants a row also where there is no pair.
         distances = farthest - np.arange(max(farthest + last + 1, 1))
         return sinusoidal(distances, width, layout="concat", dtype=self.dtype)
 

@@ -160,6 +160,6 @@ class DistanceBias(Position):
     def add_gradients(
         self, gradients: Any, query_length: int, key_length: int, query_offset: Any = 0
     ) -> None:
-        # a call of this length again, of which `backward` is then
+        # `backward` is of the last call, so call it with this length again.
         self.arguments(query_length, key_length, query_offset)
         self.backward(gradients.rel_bias)

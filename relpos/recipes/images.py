@@ -486,10 +486,10 @@ def _log_offsets(sides: list[int], trained: list[int] | None, units: int) -> Arr
     offsets = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(rows, 2)
     # The model looks at the number of rows alone: if the pretrained window has 0 rows,
     # there is none, and if `window` has one row, nothing is divided.
-    name, divided_by = "window", sides
+    name, divided_by = "window", sides if sides[0] > 1 else None
     if trained is not None and trained[0] > 0:
         name, divided_by = "pretrained_window", trained
-    if name == "pretrained_window" or sides[0] > 1:
+    if divided_by is not None:
         if min(divided_by) < 2:
             raise ValueError(
                 f"{name}: got {tuple(divided_by)}; expected sides of at least 2, as "

@@ -668,7 +668,7 @@ def gemma4_audio(
     """
     past = as_length("context_left", context_left, 2) - 1
     future = as_length("context_right", context_right, 0)
-    # Half of C, where `past` is left - 1: the distance of row 0.
+    # The distance of row 0 is C // 2; `past` is context_left - 1.
     last = (as_length("chunk_size", chunk_size) + past + future) // 2
     given = per_dim_scale, "relative_k_proj", relative_k_proj, query
     return _checked(*given, last, 0, _KEY_SCALE).recipe(

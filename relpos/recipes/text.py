@@ -247,7 +247,7 @@ def longt5_local(
     block = radius + 1
     # Blocks count from the first query. Keys are padded by a block before, so that the
     # range of padded keys begins with the block before the query's own.
-    begin = np.arange(queries) // block * block  # of padded keys: a block before
+    begin = np.arange(queries) // block * block
     ranges = np.stack([begin, begin + 3 * block], axis=-1)
     # The padding before the keys moves every query by one block against them.
     return keywords | {"key_ranges": ranges, "query_offset": block}

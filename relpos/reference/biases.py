@@ -223,6 +223,8 @@ def t5_bucket(
         # Fractions are exact, so that a distance on a boundary gets the bucket of the
         # formula.
         steps = 0
+        if m - 1 - e == 0:  # one bucket is left, and e may be 0
+            return e + ahead
         # n reaches the next step where (n/e)^(m-e) >= (max_distance/e)^(steps+1).
         reach, step = Fraction(n, e) ** (m - e), Fraction(max_distance, e)
         while steps < m - 1 - e and reach >= step ** (steps + 1):

@@ -43,8 +43,7 @@ class Rotation(NamedTuple):
 
     def of(self, x: Floats) -> Floats:
         """y_a = m·(x_a·cos θ - x_b·sin θ), y_b = m·(x_b·cos θ + x_a·sin θ)."""
-        # Positions and magnitudes may be tensors when x is one, and in float64 in every
-        # case.
+        # x, the angles and the magnitudes may be tensors; all become float64.
         xp, x, theta, m = as_float64(x, self.theta, self.m)
         x_a, x_b = x[..., self.a], x[..., self.b]
         cos, sin = xp.cos(theta), xp.sin(theta)

@@ -242,14 +242,15 @@ class ShardedContext:
     ) -> tuple[Delayed, Parts]:
         """Make one task for each block that has one, and list their keys by block."""
         grid, rows = plan.grid, [self._kept[name] for name in KEPT]
-        out, lse = self._kept["out"], self._kept["lse"]
+        out, lse = rows[:2]
         out_axes: Axes = (*grid.rows, None)
         axes: list[Axes] = [out_axes, grid.rows, grid.rows, grid.rows]  # as in KEPT
         if grad_out is not None:
             grad_out = rechunked(grad_out, out.chunks)
         if grad_lse is not None:
             grad_lse = rechunked(grad_lse, lse.chunks)
-        # Other names or gradients are other tasks, of which dask must not reuse any.
+        # dask reuses tasks of one name: the name says which gradients are asked for and
+        # given.
         token = tokenize(plan.recipe, names, *rows, *plan.arrays, grad_out, grad_lse)
         name = f"relpos-backward-{token}"
         layer: Layer = {}
@@ -281,8 +282,8 @@ class ShardedContext:
         operand, batch = problem.inputs[name], problem.batch
         shape = operand.shape
         # An input with an entry for each query or key may lack batch axes, or have one
-        # item there for all. Tasks write its gradient for each item: these are the axes
-        # that are summed afterwards.
+        # item there for all. Tasks write its gradient for each item, and it is summed
+        # over the axes `repeated` afterwards.
         repeated: tuple[int, ...] = ()
         if name in WRITTEN:
             shape = (*batch, *operand.shape[-3:])

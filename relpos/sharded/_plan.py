@@ -187,8 +187,8 @@ def visibility_of(
     view = _view(problem, operands)
     counts = [len(grid.chunks[axis]) for axis in (*grid.batch, "q", "k")]
     reached = _reached(view, grid)
-    last = counts[-1] - 1 - reached[:, ::-1].argmax(axis=1)  # of each row that is True
-    # What the window leaves is the same for all items; lengths and ranges are not.
+    last = counts[-1] - 1 - reached[:, ::-1].argmax(axis=1)  # the last True of each row
+    # The window is for all items together; offsets, lengths and ranges are of each.
     visible = np.broadcast_to(reached | everything, counts).copy()
     if not everything and any(name in operands for name in PLACED):
         for place in np.ndindex(*counts[:-1]):
@@ -384,17 +384,17 @@ def make_plan(arguments: Arguments) -> Plan:
     # The name of all tasks: calls that are equal in all of these share their tasks.
     token = tokenize(recipe, seed, (visible, last), *arrays, *lazy.values())
     return Plan(
-        token,
-        problem,
-        recipe,
-        seed,
-        lazy,
-        check,
-        grid,
-        arrays,
-        axes,
-        visible,
-        last,
+        token=token,
+        problem=problem,
+        recipe=recipe,
+        seed=seed,
+        lazy=lazy,
+        check=check,
+        grid=grid,
+        arrays=arrays,
+        axes=axes,
+        visible=visible,
+        last=last,
     )
 
 
@@ -415,8 +415,8 @@ def _values_of(arguments: Arguments, return_weights: bool) -> Arguments:
         if name in arguments:
             value = arguments[name]
             # The tasks run later, and a caller may change these before they do.
-            is_mutable = isinstance(value, np.ndarray | list | tuple)
-            values[name] = deepcopy(value) if is_mutable else value
+            may_change = isinstance(value, np.ndarray | list | tuple)
+            values[name] = deepcopy(value) if may_change else value
     num_threads = arguments["num_threads"]
     values["num_threads"] = (
         1 if num_threads is None else choose_num_threads(num_threads)

@@ -118,7 +118,7 @@ def _gradients(
     result_gradients: ResultGradients,
 ) -> list[Tensor | None]:
     """Return gradients of all operands by `call`, None where none is needed."""
-    # No loss used the results, for which torch hands None to a backward here.
+    # No loss uses a result: torch gives None for each.
     if all(gradient is None for gradient in result_gradients):
         return [None] * len(needs_grad)
     needed_gradients = iter(call(result_gradients))
@@ -205,7 +205,8 @@ def _settings_of(setting: Setting) -> list[Any]:
         raise TypeError(
             "edges: got a scipy.sparse matrix while compiling; expected a tensor"
         )
-    arguments: dict[str, Any] = {"signed": False, "eps": 0.0}  # of no effect, but there
+    # the schema asks for these of every call; only FIRE reads them
+    arguments: dict[str, Any] = {"signed": False, "eps": 0.0}
     arguments |= DEFAULTS | {**setting.values} | scheme_values
     arguments["left"], arguments["right"] = arguments["window"] or (None, None)
     arguments["is_fire"] = "signed" in scheme_values
@@ -245,11 +246,10 @@ def _forward(
     weights = results.weights
     if weights is None:
         weights = results.out.new_empty(0)
-    # the default setting keeps all of these and rounds nothing
-    return cast(
-        "_Tensors",
-        (results.out, results.lse, results.row_max, results.row_sum, weights),
-    )
+    # the default setting asks for all of these, and rounds nothing
+    lse, row_max, row_sum = results.lse, results.row_max, results.row_sum
+    assert lse is not None and row_max is not None and row_sum is not None
+    return results.out, lse, row_max, row_sum, weights
 
 
 def _backward(
@@ -312,7 +312,7 @@ def _like_forward(
     batch = torch.broadcast_shapes(*batches)
     query, key, value = by_name["query"], by_name["key"], by_name["value"]
     rows = (*batch, query.shape[-3], query.shape[-2])
-    # `compute` rounds the result of the operator, which has no 16 bits
+    # the operator returns float32 or float64, which `compute` rounds if it has to
     wide = any(x.dtype == torch.float64 for name, x in by_name.items() if name in TYPED)
     dtype = torch.float64 if wide else torch.float32
     weights = (*rows, key.shape[-2]) if setting.values["return_weights"] else (0,)

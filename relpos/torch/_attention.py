@@ -40,7 +40,7 @@ __all__ = ["AttentionOutput", "attention"]
 _TENSORS = {*OPERANDS, *fire_network.NAMES, *GRAPH, "buckets"}
 _COUNTS = {"query_offset", "key_lengths"}
 _ONLY_TENSORS = _TENSORS - _COUNTS
-#: Integers that may be arrays: recipes return them so where they take no tensor.
+#: Integers that may be arrays of NumPy, as recipes return them if given no tensor.
 _INDICES = {"buckets", "labels", "key_ranges"}
 _MAX_SEED = 2**63 - 1
 
@@ -323,8 +323,8 @@ def by_kind(arguments: dict[str, Any]) -> tuple[dict[str, Tensor], Values]:
     tensors: dict[str, Tensor] = {}
     values: Values = {}
     for name, value in arguments.items():
-        # `is`, as a tensor compared by == is a tensor. None, flags and strings are the
-        # same objects as the defaults.
+        # `is`, as a tensor compared by == is a tensor. A default that is another object
+        # is passed on, which changes nothing.
         if value is DEFAULTS.get(name):
             continue
         if type(value) is float and value == DEFAULTS.get(name):
@@ -335,7 +335,7 @@ def by_kind(arguments: dict[str, Any]) -> tuple[dict[str, Tensor], Values]:
                 check_type(shown(name), type(value))
             tensors[name] = value
         elif name == "labels" and _is_several_labels(value):
-            # LABELS has a name for each that there may be
+            # names cut to the number of labels: PyTorch 2.6 does not compile zip else
             for label, labels in zip([*LABELS][: len(value)], value, strict=False):
                 tensors[label] = _as_labels(labels)
         elif name in _INDICES and type(value) is np.ndarray:

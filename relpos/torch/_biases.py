@@ -24,7 +24,7 @@ __all__ += ["segment_ranges", "t5_bias", "t5_bucket"]
 # A `TensorFunction` calls its functions with all names of its schema, so that these
 # have parameters that they do not read. `names` in a backward has the operands whose
 # gradients are needed, but the functions of relpos return all of them at once. Lengths
-# are in the shape of `grad`.
+# are read from the shape of `grad`.
 #
 # `leads` names the operands that may have a leading axis, so that `torch.vmap` makes
 # one call for all items. The number of the first operand is the least number of its

@@ -230,7 +230,7 @@ def conv_encoding(
     tensor([[4.],
             [5.]])
     """
-    # an operator takes a list; anything else is left for its error
+    # an operator takes a list; `relpos.conv_encoding` refuses anything else
     if isinstance(grid, Sequence | np.ndarray):
         grid = list(grid)
     return _CONV(
@@ -313,7 +313,8 @@ def apply_rotary(
     >>> x.grad[1].numpy().round(4)
     array([0.8415, 0.5403])
     """
-    # an operator takes a tensor; a number has the widest dtype, and promotes nothing
+    # an operator takes a tensor: one of float64 has the number exactly, and does not
+    # widen the result, as it has no axes
     if isinstance(magnitude, Real):
         number = as_real("magnitude", magnitude)
         magnitude = torch.tensor(number, dtype=torch.float64, device="cpu")

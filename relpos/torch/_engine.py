@@ -149,7 +149,7 @@ def backward(
     """Return the gradients that are needed, each of its tensor's dtype."""
     _check_weights_unused(result_gradients.weights)
     grad_out, grad_lse, _ = result_gradients
-    # Only the weights have a gradient, of zeros, and so all others are zeros.
+    # Only the weights have a gradient. It is zero, and so are all others.
     if grad_out is None and grad_lse is None:
         return tuple(
             torch.zeros_like(tensor, memory_format=torch.contiguous_format)
@@ -213,7 +213,8 @@ def _forward_directly(setting: Setting, tensors: Sequence[Tensor]) -> Results | 
     arguments |= zip(setting.names, tensors, strict=True)
     arguments["return_lse"] = setting.with_lse
     threads = torch.get_num_threads()
-    # by name only; no record for autograd; in memory as an operator's: contiguous
+    # No arguments by position; autograd records nothing; the results are contiguous,
+    # as those of an operator.
     call = kernels().attend((), arguments, threads, False, setting.keeps, False)
     if call is None:
         return None

@@ -263,7 +263,6 @@ class TensorFunction:
         self._op.register_vmap(partial(self.vmap, self._op))
         if self.backward is None:
             return
-        # without an error of its own, a second derivative would be zero in silence
         self._backward_op = torch.library.custom_op(
             f"{library}_backward",
             self.run_backward,
@@ -272,6 +271,7 @@ class TensorFunction:
         )
         self._backward_op.register_fake(self.like_backward)
         self._backward_op.register_vmap(partial(self.vmap_backward, self._backward_op))
+        # without this error a second derivative would be zero in silence
         self._backward_op.register_autograd(self._op_refuse)
         self._op.register_autograd(self._op_gradients, setup_context=self._op_context)
 
@@ -569,7 +569,7 @@ def over_items(
 
 def _batch_rank(operands: Sequence[Operand], axes: Mapping[str, int]) -> int:
     """Return how many batch axes the item of any operand has at most."""
-    # An operand without batch axes says nothing, and may have fewer than its own.
+    # 0 at least: an operand with fewer axes than its own has no batch axes
     ranks = [0]
     for operand in operands:
         if operand.tensor is not None and operand.name in axes:
@@ -580,9 +580,9 @@ def _batch_rank(operands: Sequence[Operand], axes: Mapping[str, int]) -> int:
 def _has_enough_axes(
     operands: Sequence[Operand], least: Mapping[str, int], least_of_first: int
 ) -> bool:
-    """Return False where an axis in front would be taken for another one.
+    """Return False where the axis of the items would be taken for another one.
 
-    The first operand, with which the others broadcast, has `least_of_first` axes.
+    The first operand, with which the others broadcast, needs `least_of_first` axes.
     """
     if operands[0].item_dim() < least_of_first:
         return False

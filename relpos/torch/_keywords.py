@@ -91,7 +91,7 @@ class FireKeywords(RelativeGlobalKeywords[Flag], total=False):
 
 
 class Values(TypedDict, total=False):
-    """Arguments of `attention` that are no tensors, those with a default left out."""
+    """Arguments of `attention` that are no tensors and differ from their defaults."""
 
     dropout_p: float
     is_causal: bool

@@ -145,7 +145,7 @@ def is_plain() -> bool:
 
 def record(function: Any, *args: Any) -> Any:
     """Call a Function that autograd alone has to know."""
-    # the method of C++: that of Python, which it overrides, binds defaults first
+    # `apply` of the C++ base class: Python's, which overrides it, binds defaults first
     return super(torch.autograd.Function, _without_setup_context(function)).apply(*args)
 
 

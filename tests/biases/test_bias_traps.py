@@ -15,7 +15,7 @@ from problems import normal, qkv
 from tolerances import assert_bitwise, assert_close
 
 import relpos
-from relpos import recipes
+from relpos import recipes, reference
 
 pytestmark = [pytest.mark.usefixtures("strict_floats"), pytest.mark.devmode]
 H, L, D = 4, 12, 8
@@ -97,6 +97,15 @@ def test_max_distance_within_the_exact_buckets_is_an_error():
             relpos.t5_bucket([0], num_buckets=32, max_distance=last)
     with pytest.raises(ValueError, match=r"^num_buckets: got 2; .*from 4"):
         relpos.t5_bucket([0], num_buckets=2)
+
+
+def test_the_definition_has_one_bucket_for_each_direction():
+    """No fraction over half of one bucket, which is 0, is formed."""
+    positions = np.arange(-3, 4)
+    past = reference.t5_bucket(positions, num_buckets=1, bidirectional=False)
+    assert past.tolist() == [0] * 7
+    both = reference.t5_bucket(positions, num_buckets=2)
+    assert both.tolist() == [0, 0, 0, 0, 1, 1, 1]
 
 
 def test_a_distance_of_2_to_the_63_has_no_positive_twin():

@@ -8,7 +8,14 @@ import importlib
 import numpy as np
 import oracle_rotary_config as oracle
 import pytest
-from hugging_rotary import configurations, fields, layer_types, made, rotary
+from hugging_rotary import (
+    configurations,
+    fields,
+    layer_types,
+    made,
+    rotary,
+    transformers,
+)
 
 import relpos
 from relpos._encodings import rotary_config, rotary_models
@@ -222,6 +229,7 @@ ROTARY_MODULES = {
 @pytest.mark.parametrize("module", ROTARY_MODULES)
 def test_the_modules_of_some_models(module):
     """By default, the frequencies are those of the module, also from its dict."""
+    transformers()
     there = importlib.import_module(f"transformers.models.{module}.modeling_{module}")
     kind = getattr(there, f"{ROTARY_MODULES[module]}RotaryEmbedding")
     config = kind.__init__.__annotations__["config"]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 import pytest
+
+from relpos._opinion import search
 
 
 @pytest.fixture
@@ -14,8 +14,6 @@ def few_pairs(sized, monkeypatch):
     They are half of a search that finds nothing. Tests that count attempts, and those
     in which two differences are found, try all of them.
     """
-    # `relpos._opinion` has a function of the module's name.
-    search = import_module("relpos._opinion.search")
     pairs = search._pairs
 
     def some(start, singles, with_alone):

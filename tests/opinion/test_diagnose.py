@@ -35,7 +35,7 @@ def test_how_many_there_are():
 
 
 @pytest.mark.parametrize("what", ["outputs", "scores", "weights"])
-def test_200_right_ones_are_the_same(what, sized):
+def test_right_ones_are_the_same(what, sized):
     """Any arguments of attention, by the kernels, in float32 and float64."""
     kinds = []
 

@@ -247,7 +247,7 @@ def test_shared_biases_have_a_row_for_each_head(name, wrong):
 
 
 def test_a_pickle_gives_the_same_results(case):
-    """Of each module with its parameters, which is one of the layers' cases."""
+    """Compare each module with its parameters, which is one of the layers' cases."""
     _, module = pair(case, "float64")
     again = pickle.loads(pickle.dumps(module.eval()))
     inputs, others = case.of(2, 5)

@@ -99,7 +99,7 @@ def replace(model: torch.nn.Module) -> list[str]:
             f"model: got a {type(model).__name__}; expected a torch.nn.Module"
         )
     swaps = _swaps(model)
-    # everything that may raise comes before any module is changed
+    # what adapters refuse is found before any module is changed
     prepared: list[tuple[torch.nn.Module, type, Attributes]] = []
     for _, module, adapter in swaps:
         check_methods(type(module), adapter)
@@ -313,7 +313,7 @@ class _DebertaV2Encoder(Swapped):
     def get_rel_pos(
         self, hidden_states: Any, query_states: Any = None, relative_pos: Any = None
     ) -> Any:
-        # None, unless a caller gives rows: attention then reads its buckets.
+        # None, for which attention reads its own buckets, unless a caller gives rows
         return relative_pos
 
     def get_attention_mask(self, attention_mask: torch.Tensor) -> torch.Tensor:

@@ -82,8 +82,8 @@ def attention_function(
                 "it out"
             )
     terms: Any = getattr(type(module), "position_terms", None)
-    # The table of a swapped module has rows by position, which nothing else in the call
-    # says.
+    # The table of a swapped module needs the positions of the queries, which only
+    # query_offset tells.
     if terms is not None and query_offset is None:
         raise ValueError(
             f"query_offset: got None; expected that of {type(module).__name__}, "

@@ -208,12 +208,11 @@ class DynamicPositionBias(Layer):
             length = as_int("length", length, 1)
         weight = next(self.parameters())
         wide = torch.promote_types(weight.dtype, torch.float32)
-        # PyTorch's Linear takes one number, the distance, for each relative position
         x = torch.arange(length - 1, -length, -1).to(weight.device, wide)
         if self.log_distance:
             # The logarithm is of the size of a distance, whose sign stays.
             x = x.sign() * (x.abs() + 1).log()
-        x = x[:, None]
+        x = x[:, None]  # Linear takes one number, the distance, of each row
         with torch.autocast("cpu", enabled=False):  # 16 bits cannot tell the distances
             for layer in self.mlp:
                 if weight.dtype == wide:

@@ -232,7 +232,8 @@ class RelativeMultiheadAttention(Layer, nn.MultiheadAttention):
             }
         # as in PyTorch's module, all four are there, those without a shape as None
         for part in ("in", "q", "k", "v"):
-            name, weight = f"{part}_proj_weight", None
+            name = f"{part}_proj_weight"
+            weight = None
             if name in shapes:
                 weight = nn.Parameter(torch.empty(shapes[name], **options))
             self.register_parameter(name, weight)
@@ -269,7 +270,7 @@ class RelativeMultiheadAttention(Layer, nn.MultiheadAttention):
         return ", ".join([str(self.embed_dim), str(self.num_heads), *keywords])
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take what was pickled, without PyTorch's: it would allow the fused path."""
+        """Take what was pickled. PyTorch's own method would allow its fused path."""
         nn.Module.__setstate__(self, state)
 
     def _load_from_state_dict(

@@ -240,7 +240,8 @@ class DeBERTa(Position):
         count = as_int("num_buckets", module.sizes["num_buckets"], 4, MAX_BUCKETS)
         reach = module.sizes["max_relative_position"]
         if reach is not None:
-            # Half of the buckets have a distance each. The others need some beyond.
+            # Half of the buckets have one distance each, and the others need distances
+            # beyond them.
             as_int("max_relative_position", reach, count // 2 + 2, POSITION_LIMIT)
         shape = 2 * count, module.embed_dim
         module.rel_embeddings = normal_parameter(shape, 0.02, **options)
