@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from benchmarks import pictures
 from benchmarks.goals import (
@@ -300,6 +300,11 @@ LINES_IN_SHORT = {
 }
 SCHEMES = [scheme for schemes in LINES_IN_SHORT.values() for scheme in schemes]
 PEERS = {"numpy": "NumPy", "torch": "PyTorch", "jax": "JAX"}
+#: A scheme and what it is divided by: learned positions that depend on the query.
+LEARNED = "Inkling", "plain"
+IN_WORDS = """\
+{0} means {0} times as fast as the fastest alternative. Each cell has the lowest and
+the highest case."""
 PICTURE = "time of the fastest peer over that of relpos, against the length"
 
 
@@ -337,7 +342,7 @@ def with_lines(text: str, results: Results, folder: Path = MEASURED) -> str:
 
 
 def in_short(results: Results, folder: Path) -> str:
-    """A table of all CPUs, and the picture of the results."""
+    """A table of all CPUs, the price of learned positions, and a picture."""
     cpus = columns(results, folder)
     lines = [
         [title, *(x.cell(schemes) for x in cpus)]
@@ -350,36 +355,57 @@ def in_short(results: Results, folder: Path) -> str:
         ["month", *(x.measured for x in cpus)],
     ]
     cpu = results.facts["cpu"]
-    titles = [each["title"] for each in listed(folder) if each["name"] == cpu]
-    picture = f"![{PICTURE}, on {titles[0] if titles else cpu}]"
-    written = table(["", *(x.title for x in cpus)], lines)
-    return f"{written}\n\n{picture}(benchmarks/pictures/ratios.svg)"
+    title = titles(folder).get(cpu, cpu)
+    first_ratio, *_ = lines[0][1].split()
+    parts = [table(["", *(x.title for x in cpus)], lines)]
+    parts.append(IN_WORDS.format(first_ratio))
+    prices = learned_prices(results.prices.values(), title)
+    if prices:
+        parts.append(prices)
+    parts.append(f"![{PICTURE}, on {title}](benchmarks/pictures/ratios.svg)")
+    return "\n\n".join(parts)
 
 
-def listed(folder: Path) -> list[dict[str, Any]]:
-    """The entries of cpus.toml: of a measured CPU only its name and title."""
+def learned_prices(prices: Iterable[PriceRecord], title: str) -> str:
+    """A sentence with the lowest and the highest price of Inkling's positions."""
+    rows = [row for row in prices if (row["name"], row["over"]) == LEARNED]
+    figures = [row["figure"] for row in rows if row["figure"] is not None]
+    if not figures:
+        return ""
+    lengths = " or ".join(f"{x:,}" for x in sorted({row["length"] for row in rows}))
+    return (
+        f"Learned positions cost little: over {lengths} tokens, Inkling's attention\n"
+        f"takes {min(figures):.2f} to {max(figures):.2f} times as long as attention "
+        f"without positions\n({title}, {month(row['date'] for row in rows)})."
+    )
+
+
+def month(dates: Iterable[str]) -> str:
+    """The month and the year of the last date."""
+    return datetime.fromisoformat(max(dates)).strftime("%B %Y")
+
+
+def titles(folder: Path) -> dict[str, str]:
+    """The titles of CPUs in cpus.toml, by the names that the files of rows have."""
     text = (folder / "cpus.toml").read_text(encoding="utf-8")
-    entries: list[dict[str, Any]] = tomllib.loads(text)["cpu"]
-    return entries
+    return {each["name"]: each["title"] for each in tomllib.loads(text)["cpu"]}
 
 
 def columns(results: Results, folder: Path) -> list[Column]:
-    """The CPUs that are listed, in their order, and those with rows alone."""
+    """The CPUs with rows of the version of `results`, in the order of cpus.toml."""
     stored = [Results.read(path) for path in sorted(folder.glob("*.json"))]
     # `results` is last: it replaces what is stored of the same CPU.
-    with_rows = {each.facts["cpu"]: each for each in [*stored, results]}
-    found = []
-    for cpu in listed(folder):
-        measured = with_rows.pop(cpu["name"], None)
-        if measured is not None:
-            found.append(of_rows(cpu["title"], measured))
-            continue
-        ratios = {scheme: cpu.get(scheme, []) for scheme in SCHEMES}
-        found.append(
-            Column(cpu["title"], cpu["measured"], cpu["lengths"], cpu["peers"], ratios)
-        )
-    found += [of_rows(name, measured) for name, measured in with_rows.items()]
-    return [column for column in found if any(column.ratios.values())]
+    version = results.facts["relpos"]
+    with_rows = {
+        each.facts["cpu"]: each
+        for each in [*stored, results]
+        if each.facts["relpos"] == version
+    }
+    listed = titles(folder)
+    names = [name for name in listed if name in with_rows]
+    names += [name for name in with_rows if name not in listed]
+    found = [of_rows(listed.get(name, name), with_rows[name]) for name in names]
+    return [column for column in found if column.cases()]
 
 
 def of_rows(title: str, results: Results) -> Column:
@@ -392,7 +418,7 @@ def of_rows(title: str, results: Results) -> Column:
             ratios[row["scheme"]].append(best.ratio)
             lengths.add(row["shape"][2])
             dates.add(row["date"])
-    measured = datetime.fromisoformat(max(dates)).strftime("%B %Y") if dates else ""
+    measured = month(dates) if dates else ""
     known = [title for name, title in PEERS.items() if results.facts.get(name)]
     peers = ", ".join(known)
     return Column(title, measured, sorted(lengths), peers, ratios)

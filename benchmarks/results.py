@@ -12,7 +12,7 @@ from typing import Any, NotRequired, TypedDict
 import relpos
 from benchmarks.timing import BEST_ISA, CORES, cpu_name
 
-#: A file for each model of CPU, and cpus.toml, which report.py reads.
+#: A file for each model of CPU, and cpus.toml, which has their titles.
 MEASURED = Path(__file__).parent / "measured"
 PACKAGES = ("numpy", "torch", "jax")
 #: Lists of the file, and attributes of `Results`.

@@ -1,4 +1,4 @@
-"""relpos: attention with relative positions, exact C kernels for NumPy.
+"""Attention with relative positions: fast, accurate C kernels for NumPy and PyTorch.
 
 {names}
 

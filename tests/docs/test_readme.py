@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(
 
 def test_examples_give_the_output_they_show(monkeypatch):
     monkeypatch.chdir(ROOT)
-    run_examples("README.md", 9)
+    run_examples("README.md", 6)
 
 
 @pytest.mark.parametrize(
@@ -29,6 +29,16 @@ def test_one_command_does_it_all(title, ending):
     (command,) = fenced[0].splitlines()[1:-1]
     assert command.startswith("python3 -m venv .venv && ")
     assert command.endswith(ending)
+
+
+def test_its_parts_are_in_this_order():
+    """A picture comes before all of them."""
+    before, *_ = text("README.md").partition("\n## ")
+    assert "](docs/pictures/fingerprints.png)" in before
+    assert re.findall(r"^## (.*)$", text("README.md"), re.MULTILINE) == [
+        "Install", "Example", "In PyTorch", "In transformers", "Next steps",
+        "How fast it is", "Run it", "Test it", "Cite",
+    ]  # fmt: skip
 
 
 def test_files_that_it_points_at_are_there():

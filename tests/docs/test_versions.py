@@ -27,8 +27,27 @@ def test_the_changelog_begins_with_this_version_and_names_each_once():
     assert numbers == sorted(set(numbers), reverse=True)
 
 
-def test_the_citation_is_of_this_version():
+def test_the_citation_and_the_first_page_are_of_this_version():
     assert f"\nversion: {relpos.__version__}\n" in text("CITATION.cff")
+    assert f"\nVersion {relpos.__version__} is an alpha release" in text("README.md")
+    assert "Development Status :: 3 - Alpha" in project()["classifiers"]
+
+
+def test_one_description_is_everywhere():
+    description = project()["description"].lower()
+    cited = re.search(r'^title: "(.*)"$', text("CITATION.cff"), re.MULTILINE)
+    firsts = {
+        "README.md": text("README.md").split("\n\n")[1],
+        "Cite": section("README.md", "Cite"),
+        "CITATION.cff": cited[1],
+        "help(relpos)": relpos.__doc__.splitlines()[0],
+    }
+    other = {
+        place: words
+        for place, words in firsts.items()
+        if description not in " ".join(words.lower().split())
+    }
+    assert other == {}
 
 
 # ---- versions of other packages: relpos/tested.toml --------------------------------
