@@ -372,7 +372,7 @@ SCHEMES = (
     ),
     Scheme(
         "kerple",
-        ("kerple_bias", "kerple_bias_backward"),
+        ("kerple_bias", "kerple_bias_backward", "nn.KERPLE"),
         "relative",
         models=("KERPLE",),
         operands=("rel_bias",),

@@ -24,6 +24,7 @@ from relpos.nn.decoding import KVCaches, Memory, as_state, check_state_batch
 from relpos.nn.module import LayerOptions, Module, Parameter, Seed
 from relpos.nn.position import (
     FIRE,
+    KERPLE,
     ALiBi,
     Music,
     Rotary,
@@ -40,8 +41,8 @@ if TYPE_CHECKING:
     PositionName: TypeAlias = Literal[
         "shaw", "shaw_attention", "music", "relative_global_attention",
         "relative_global", "music_transformer", "transformer_xl",
-        "transformer_xl_attention", "xl", "conformer", "t5", "alibi", "rope", "rotary",
-        "fire", "fire_attention",
+        "transformer_xl_attention", "xl", "conformer", "t5", "alibi", "kerple", "rope",
+        "rotary", "fire", "fire_attention",
     ]  # fmt: skip
 
 #: Keys of `AttentionSizes`.
@@ -59,6 +60,7 @@ SCHEMES: dict[str, tuple[Callable[..., Position], tuple[SizeName, ...]]] = {
     "transformer_xl": (TransformerXL, ("num_heads", "head_dim")),
     "t5": (T5Bias, ("num_heads",)),
     "alibi": (ALiBi, ("num_heads",)),
+    "kerple": (KERPLE, ("num_heads",)),
     "rope": (Rotary, ("head_dim",)),
     "fire": (FIRE, ("num_heads",)),
 }
@@ -192,6 +194,7 @@ class MultiheadAttention(AttentionLayer):
                                                                     pos_proj.weight
     "t5"              those of `T5Bias`                             rel_bias
     "alibi"           those of `ALiBi`                              slopes, if learned
+    "kerple"                                                        r1, r2
     "rope"            those of `Rotary`                             nothing
     "fire"            those of `FIRE`                               w1, b1, w2, b2, c,
                                                                     threshold

@@ -17,6 +17,8 @@ from relpos._biases import (
     alibi_bias,
     alibi_bias_backward,
     alibi_slopes,
+    kerple_bias,
+    kerple_bias_backward,
     offsets,
     t5_bias,
     t5_bias_backward,
@@ -41,6 +43,7 @@ from relpos.nn.position_base import DistanceBias, Position, placed
 
 __all__ = [
     "FIRE",
+    "KERPLE",
     "ALiBi",
     "DynamicPositionBias",
     "LearnedBias",
@@ -102,6 +105,66 @@ class ALiBi(DistanceBias):
     def _backward(self, grad: Array) -> None:
         if self.slopes is not None:
             self.slopes.add_grad(alibi_bias_backward(grad))
+
+
+#: Least r1 and r2 of KERPLE, which have to be positive: that of the authors' code.
+KERPLE_LEAST = 0.01
+
+
+@twin(kerple_bias, titles=("References",))
+class KERPLE(DistanceBias):
+    r"""Penalty of each head that grows as the logarithm of the distance.
+
+    .. math::
+
+        b_{h, r} = -p_h \log(1 + a_h |r|), \quad
+        p_h = \max(r_{1, h}, 0.01), \quad a_h = \max(r_{2, h}, 0.01)
+
+    Parameters
+    ----------
+    num_heads : int
+        H.
+    rng : int, numpy.random.Generator or None, optional
+        Source of random numbers, such as initial values and dropout.
+        Initial values are uniform, of r1 from 0 to 2 and of r2 from 0 to 1.
+    dtype : {float32, float64}
+        Of the parameters and the results.
+
+    Attributes
+    ----------
+    r1, r2 : Parameter, (num_heads,)
+        As ``bias_p`` and ``bias_a`` in the authors' code, without its axes of length 1.
+
+    Notes
+    -----
+    The form is "log" of `relpos.kerple_bias`. A parameter that training moves below
+    0.01 counts as 0.01, so that the bias stays a penalty. Its gradient is that of the
+    number which is used, so that training can raise the parameter again.
+
+    Examples
+    --------
+    >>> from relpos import nn
+    >>> layer = nn.KERPLE(1)
+    >>> _ = layer.load_state_dict({"r1": [2.0], "r2": [1.0]})
+    >>> layer(3).round(2)  # relative positions -2 to 2
+    array([[-2.2 , -1.39,  0.  , -1.39, -2.2 ]], dtype=float32)
+    """
+
+    def __init__(
+        self, num_heads: int, *, rng: Seed = None, dtype: DTypeLike = np.float32
+    ) -> None:
+        heads = self._set_up(rng, dtype, num_heads=num_heads).num_heads
+        self.r1 = self._start(self._rng.uniform(0.0, 2.0, heads))
+        self.r2 = self._start(self._rng.uniform(0.0, 1.0, heads))
+
+    def _bias(self, length: int) -> tuple[Any, ...]:
+        r1, r2 = (np.maximum(x.data, KERPLE_LEAST) for x in (self.r1, self.r2))
+        return kerple_bias(r1, r2, length), r1, r2
+
+    def _backward(self, grad: Array, r1: Any, r2: Any) -> None:
+        gradients = kerple_bias_backward(grad, r1, r2)
+        self.r1.add_grad(gradients.r1)
+        self.r2.add_grad(gradients.r2)
 
 
 class Buckets(TypedDict):

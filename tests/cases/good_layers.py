@@ -47,6 +47,7 @@ GOOD_LAYERS = {
     "Sequential": ({}, {"x": X}),
     "Residual": ({"layer": nn.Linear(6, 6)}, {"x": X}),
     "ALiBi": ({"num_heads": 2}, {"length": 3}),
+    "KERPLE": ({"num_heads": 2}, {"length": 3}),
     "T5Bias": ({"num_heads": 2}, {"length": 3}),
     "LearnedBias": ({"num_heads": 2, "max_relative_position": 3}, {"length": 3}),
     "FIRE": ({"num_heads": 2}, {"query_length": 3, "key_length": 4}),

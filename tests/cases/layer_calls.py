@@ -20,6 +20,7 @@ POSITIONS = {
     "transformer_xl": {},
     "t5": {"num_buckets": 8, "max_distance": 6},
     "alibi": {},
+    "kerple": {},
     "rope": {"base": 100.0},
     "fire": {"width": 4, "max_distance": 3},
 }
@@ -73,6 +74,7 @@ UNFED = {
     "Embedding": (partial(nn.Embedding, 9, 6, rng=0), np.arange(5) % 3),
     "LearnedAPE": (partial(nn.LearnedAPE, 9, 6, rng=0), np.ones(X)),
     "ALiBi": (partial(nn.ALiBi, 2, learned=True), 5),
+    "KERPLE": (partial(nn.KERPLE, 2, rng=0), 5),
     "T5Bias": (partial(nn.T5Bias, 2, rng=0), 5),
     "LearnedBias": (partial(nn.LearnedBias, 2, 3, rng=0), 5),
     "FIRE": (partial(nn.FIRE, 2, 4, rng=0), 5),

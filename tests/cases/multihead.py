@@ -15,6 +15,7 @@ SIZES = {
     "transformer_xl": {},
     "t5": {"num_buckets": 8, "max_distance": 6},
     "alibi": {},
+    "kerple": {},
     "rope": {},
     "fire": {"width": 4, "max_distance": 3},
     "deberta": {"max_relative_position": 4, "num_buckets": 4},

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from layer_calls import POSITIONS
 
 import relpos
 from relpos import nn
@@ -75,7 +76,7 @@ CASES = {
             nn.MultiheadAttention(WIDTH, 3, position=position, **OPTIONS),
             lengths,
         )
-        for position in (None, "shaw", "transformer_xl", "t5", "alibi", "rope", "fire")
+        for position in POSITIONS
     },
     **{
         f"TransformerLayer, {activation}, {pre_norm}": (

@@ -78,6 +78,7 @@ CASES = {
         {"length": 6},
     ),
     "ALiBi": (nn.ALiBi(3, learned=True, **F64), [], {"length": 6}),
+    "KERPLE": (nn.KERPLE(3, **F64), [], {"length": 6}),
     "T5Bias": (nn.T5Bias(3, 8, 20, **F64), [], {"length": 40}),
     "LearnedBias": (nn.LearnedBias(3, 4, **F64), [], {"length": 9}),
     "FIRE": (nn.FIRE(3, 4, max_distance=40, **F64), [], {"query_length": 9}),

@@ -261,6 +261,29 @@ def test_alibi_is_fixed_unless_learned():
     assert np.array_equal(nn.ALiBi(3, learned=True).slopes.data, relpos.alibi_slopes(3))
 
 
+def test_kerple_raises_small_numbers_for_its_bias_and_not_their_gradients():
+    """As the authors' code, which writes the raised numbers before each call."""
+    small, raised = nn.KERPLE(3, **F64), nn.KERPLE(3, **F64)
+    small.r1.data[...] = [-1.0, 0.005, 0.4]
+    small.r2.data[...] = [0.3, -2.0, 0.0]
+    raised.r1.data[...] = [0.01, 0.01, 0.4]
+    raised.r2.data[...] = [0.3, 0.01, 0.01]
+    bias, grad = small(5), np.random.default_rng(2).standard_normal((3, 9))
+    assert np.array_equal(bias, raised(5)) and bias[:, 0].max() < 0
+    for layer in (small, raised):
+        layer.backward(grad)
+    assert np.array_equal(small.r1.grad, raised.r1.grad) and small.r1.grad.all()
+    assert np.array_equal(small.r2.grad, raised.r2.grad) and small.r2.grad.all()
+    assert small.r1.data[0] == -1.0
+
+
+def test_kerple_starts_with_positive_numbers():
+    layer = nn.KERPLE(4096, rng=0)
+    for parameter, high in ((layer.r1, 2.0), (layer.r2, 1.0)):
+        assert parameter.data.min() >= 0.0 and 0.99 * high < parameter.data.max() < high
+        assert abs(parameter.data.mean() - high / 2) < 0.02 * high
+
+
 def test_a_query_that_sees_no_key_gets_the_bias_of_the_output():
     layer = named("alibi")
     layer.out_proj.bias.data[...] = 7.0

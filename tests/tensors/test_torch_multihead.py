@@ -186,6 +186,9 @@ def _terms(module, state, q, k):
             return {"rel_bias": relpos.t5_bias(state["rel_bias"], length, **sizes)}
         case "alibi":
             return {"rel_bias": relpos.alibi_bias(H, length, dtype=np.float64)}
+        case "kerple":
+            numbers = state["r1"], state["r2"]
+            return {"rel_bias": relpos.kerple_bias(*numbers, length)}
         case "rope":
             return {"rotated": (relpos.apply_rotary(q), relpos.apply_rotary(k))}
         case "fire":
@@ -259,6 +262,7 @@ def test_sizes():
         ("fire", {"width": 5}, {"w1": (5,), "w2": (3, 5), "b1": (5,), "b2": (3,)}),
         ("deberta", {}, {"rel_embeddings": (512, 12)}),
         ("alibi", {}, {}),
+        ("kerple", {}, {"r1": (3,), "r2": (3,)}),
     ]:
         module = RelativeMultiheadAttention(E, H, position=position, **sizes)
         tensors = dict(module.named_parameters())

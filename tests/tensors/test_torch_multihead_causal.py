@@ -174,8 +174,9 @@ def test_none_means_false(position):
 
 
 @pytest.mark.parametrize("is_causal", [True, False])
-@pytest.mark.parametrize("position", ["music", "shaw"])
+@pytest.mark.parametrize("position", [x for x in SIZES if x != "deberta"])
 def test_states_of_tensors_and_arrays_fit_each_other(position, is_causal):
+    """Either loads the other's, and gives its outputs and gradients."""
     module = made(position, is_causal)
     sizes = SIZES[position] | {"is_causal": is_causal}
     layer = arrays.MultiheadAttention(E, H, position=position, dtype="float64", **sizes)
@@ -184,7 +185,31 @@ def test_states_of_tensors_and_arrays_fit_each_other(position, is_causal):
     near(module(x, x, x)[0].detach(), torch.tensor(layer(x.numpy())))
     other = made(position, is_causal)
     layer.load_state_dict(other.state_dict())
-    near(other(x, x, x)[0].detach(), torch.tensor(layer(x.numpy())))
+    out, _, (grad_x,), grads = results(other, [x])
+    near(out.detach(), torch.tensor(layer(x.numpy())))
+    weights = torch.linspace(-1, 1, out.numel()).view_as(out)
+    near(grad_x, torch.tensor(layer.backward(weights.numpy())))
+    found = {name: torch.tensor(p.grad) for name, p in layer.named_parameters()}
+    near(found, grads)
+
+
+def test_kerple_raises_small_numbers_for_its_bias_and_not_their_gradients():
+    small, raised = made("kerple", False), made("kerple", False)
+    numbers = torch.tensor([-1.0, 0.005, 0.4], dtype=DTYPE)
+    for name in ("r1", "r2"):
+        getattr(small, name).data.copy_(numbers)
+        getattr(raised, name).data.copy_(numbers.clamp(min=0.01))
+    found, wanted = (results(module, [draw(N, L, E)]) for module in (small, raised))
+    near(found, wanted)
+    assert found[3]["r1"].all() and found[3]["r2"].all()
+    assert torch.equal(small.r1, numbers)
+
+
+def test_kerple_starts_with_positive_numbers():
+    torch.manual_seed(0)
+    module = RelativeMultiheadAttention(512, 512, position="kerple")
+    for parameter, high in ((module.r1, 2.0), (module.r2, 1.0)):
+        assert parameter.min() >= 0.0 and 0.9 * high < parameter.max() <= high
 
 
 @pytest.mark.parametrize("is_causal", [True, False])
@@ -229,9 +254,12 @@ def test_weights_are_asked_for_by_flags():
             module(x, x, x, **{name: "no"})
 
 
-def test_alibi_is_not_rounded_to_16_bits():
-    module = RelativeMultiheadAttention(16, 8, batch_first=True, position="alibi")
+@pytest.mark.parametrize("position", ["alibi", "kerple"])
+def test_a_bias_of_the_distance_is_not_rounded_to_16_bits(position):
+    module = RelativeMultiheadAttention(16, 8, batch_first=True, position=position)
     torch.nn.init.zeros_(module.in_proj_weight)  # so that the bias is all
+    if position == "kerple":  # numbers that 16 bits have
+        module.load_state_dict({"r1": torch.ones(8), "r2": torch.ones(8) / 8}, False)
     q, x = torch.zeros(1, 1, 16), torch.zeros(1, 1024, 16)
     call = {"average_attn_weights": False, "query_offset": 1023}
     want = module(q, x, x, **call)[1]

@@ -97,7 +97,9 @@ def test_exported_for_any_length():
         assert torch.equal(got, want)
 
 
-@pytest.mark.parametrize("position", [None, "transformer_xl", "alibi", "fire"])
+@pytest.mark.parametrize(
+    "position", [None, "transformer_xl", "alibi", "kerple", "fire"]
+)
 def test_compiled_whole(position):
     torch.compiler.reset()
     module = of_position(position)

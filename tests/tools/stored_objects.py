@@ -79,6 +79,7 @@ POSITIONS: list[dict[str, Any]] = [
     {"position": "transformer_xl"},
     {"position": "t5", "num_buckets": 8, "max_distance": 6},
     {"position": "alibi"},
+    {"position": "kerple"},
     {"position": "rope"},
     {"position": "fire", "width": 4},
 ]
@@ -106,6 +107,7 @@ LAYERS: dict[str, tuple[tuple[Any, ...], list[Any]]] = {
     "ConformerRelPositionAttention": ((6, 2), [X, X, X, (5, 6)]),
     "Rotary": ((6,), [X]),
     "ALiBi": ((2,), [5]),
+    "KERPLE": ((2,), [5]),
     "T5Bias": ((2, 8), [5]),
     "LearnedBias": ((2, 3), [5]),
     "FIRE": ((2, 4), [5]),
@@ -219,7 +221,7 @@ def _inputs(inputs: list[Any]) -> list[Any]:
 # ---- the two files ------------------------------------------------------------------
 
 #: Words in the names of cases that call functions of NumPy whose bits vary.
-OF_NUMPY = ("gelu", "GELU", "DynamicPositionBias")
+OF_NUMPY = ("gelu", "GELU", "DynamicPositionBias", "KERPLE", "kerple")
 
 
 def array_cases() -> dict[str, Case]:

@@ -122,14 +122,20 @@ def normal_parameter(
     return torch.nn.Parameter(start.normal_(std=std))
 
 
+def uniform_parameter(
+    shape: tuple[int, ...], low: float, high: float, device: Any, dtype: Any
+) -> torch.nn.Parameter:
+    start = torch.empty(shape, device=device, dtype=dtype)
+    return torch.nn.Parameter(start.uniform_(low, high))
+
+
 def xavier_parameter(
     shape: tuple[int, ...], device: Any, dtype: Any
 ) -> torch.nn.Parameter:
     """Return a parameter from the uniform distribution of Glorot and Bengio."""
-    start = torch.empty(shape, device=device, dtype=dtype)
     # The last two axes are those of one table, also where each head has its own.
     bound = (6.0 / (shape[-1] + shape[-2])) ** 0.5
-    return torch.nn.Parameter(start.uniform_(-bound, bound))
+    return uniform_parameter(shape, -bound, bound, device, dtype)
 
 
 def layer_twin(original: type) -> Callable[[Module], Module]:

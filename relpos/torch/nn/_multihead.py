@@ -71,6 +71,8 @@ class RelativeMultiheadAttention(Layer, nn.MultiheadAttention):
     "t5"                `relpos.torch.t5_bias`, added to scores that   rel_bias
                         are scaled
     "alibi"             `relpos.torch.alibi_bias`                      nothing
+    "kerple"            `relpos.torch.kerple_bias`, r1 and r2 of at    r1, r2
+                        least 0.01 as in `relpos.nn.KERPLE`
     "rope"              `relpos.torch.apply_rotary`                    nothing
     "fire"              `relpos.torch.fire_attention`                  w1, b1, w2, b2,
                                                                        c, threshold

@@ -26,7 +26,7 @@ from relpos._suggestions import as_scheme
 from relpos.nn import position as layers
 from relpos.nn._inputs import about_max_len, as_settings
 from relpos.nn.multihead import default_sizes
-from relpos.nn.position import music_rows
+from relpos.nn.position import KERPLE_LEAST, music_rows
 from relpos.torch._tensors import without_modes
 from relpos.torch._tracing import constant_result
 from relpos.torch.nn._layer import (
@@ -34,6 +34,7 @@ from relpos.torch.nn._layer import (
     as_int,
     normal_parameter,
     split_heads,
+    uniform_parameter,
     xavier_parameter,
 )
 
@@ -315,7 +316,9 @@ class T5(Position):
         return {"rel_bias": module.rel_bias.T, "buckets": buckets}
 
 
-class ALiBi(Position):
+class DistanceBias(Position):
+    """Base of the positions whose bias is a function of the distance."""
+
     has_one_offset = True
     limit = layers.ALiBi._limit
 
@@ -323,12 +326,44 @@ class ALiBi(Position):
         # The bias has the distances 0 to length - 1 on both sides, as far as the last
         # query is from key 0, or the last key from query 0.
         length = max(query.shape[-2] + offset, key.shape[-2] - offset, 1)
-        # Slopes of 16 bits would be inexact, and so would a bias that autocast rounds.
+        # Numbers of 16 bits would be inexact, and so would a bias that autocast rounds.
         wide = torch.promote_types(query.dtype, torch.float32)
-        slopes = functions.alibi_slopes(module.num_heads, dtype=wide)
         with torch.autocast("cpu", enabled=False):
-            bias = functions.alibi_bias(slopes.to(query.device), length)
-        return {"rel_bias": bias}
+            return {"rel_bias": self.bias(module, length, query.device, wide)}
+
+    def bias(
+        self, module: Any, length: int, device: torch.device, dtype: torch.dtype
+    ) -> Tensor:
+        """Return the bias (H, 2 length - 1) of a module."""
+        raise NotImplementedError
+
+
+class ALiBi(DistanceBias):
+    def bias(
+        self, module: Any, length: int, device: torch.device, dtype: torch.dtype
+    ) -> Tensor:
+        slopes = functions.alibi_slopes(module.num_heads, dtype=dtype)
+        return functions.alibi_bias(slopes.to(device), length)
+
+
+class Kerple(DistanceBias):
+    def start(self, module: Any, options: Options) -> None:
+        heads = (module.num_heads,)
+        module.r1 = uniform_parameter(heads, 0.0, 2.0, **options)
+        module.r2 = uniform_parameter(heads, 0.0, 1.0, **options)
+
+    def bias(
+        self, module: Any, length: int, device: torch.device, dtype: torch.dtype
+    ) -> Tensor:
+        r1, r2 = (used_by_kerple(x.to(dtype)) for x in (module.r1, module.r2))
+        return functions.kerple_bias(r1, r2, length)
+
+
+def used_by_kerple(parameter: Tensor) -> Tensor:
+    """Return r1 or r2 with small values raised, and the gradient of the result."""
+    stored = parameter.detach()
+    # The difference is 0, and has the gradient that `clamp` would drop.
+    return stored.clamp(min=KERPLE_LEAST) + (parameter - stored)
 
 
 class Rotary(Position):
@@ -374,6 +409,7 @@ SCHEMES: dict[str | None, Position] = {
     "transformer_xl": TransformerXL(),
     "t5": T5(),
     "alibi": ALiBi(),
+    "kerple": Kerple(),
     "rope": Rotary(),
     "fire": FIRE(),
     "deberta": DeBERTa(),
