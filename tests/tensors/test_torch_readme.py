@@ -10,7 +10,7 @@ pytestmark = pytest.mark.skipif(
 )
 PAGES = {
     "README.md": 12,
-    "docs/check-your-implementation.md": 5,
+    "docs/check-your-implementation.md": 12,
     "docs/from-transformers.md": 15,
     "docs/models.md": 12,
     "docs/replace-attention.md": 25,
