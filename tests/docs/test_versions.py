@@ -27,6 +27,19 @@ def test_the_changelog_begins_with_this_version_and_names_each_once():
     assert numbers == sorted(set(numbers), reverse=True)
 
 
+def test_a_version_has_a_date_short_highlights_and_the_same_order_of_parts():
+    _, *versions = re.split(r"^## ", text("CHANGELOG.md"), flags=re.MULTILINE)
+    for version in versions:
+        begin = version.partition("\n\n")[2]
+        assert re.match(r"Unreleased\.|Released on \w+ \d+, \d{4}\.", begin)
+        parts = re.split(r"^### ", version, flags=re.MULTILINE)[1:]
+        titles = [part.partition("\n")[0] for part in parts]
+        assert titles == ["Highlights", "New", "Changed", "Fixed"]
+        highlights = parts[0].strip().splitlines()[2:]
+        assert 1 <= len(highlights) <= 6
+        assert all(line.startswith("- ") for line in highlights)
+
+
 def test_the_citation_and_the_first_page_are_of_this_version():
     assert f"\nversion: {relpos.__version__}\n" in text("CITATION.cff")
     assert f"\nVersion {relpos.__version__} is an alpha release" in text("README.md")
