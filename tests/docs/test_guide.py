@@ -43,6 +43,9 @@ def test_a_chapter_has_all_its_parts(chapter):
     assert headings[:2] in (["The idea", "The formula"], ["The idea", "The formulas"])
     assert headings[-2:] == ["Traps", "More"]
     assert "$$" in page and "\n- " in page.partition("## Traps")[2]
+    before_the_idea = page.partition("## The idea")[0]
+    seen = re.sub(r"<details.*?</details>", "", before_the_idea, flags=re.DOTALL)
+    assert ("```python" in seen) == (chapter == "absolute")  # which tells the melody
     assert "../notebooks/" in page.partition("## More")[2]
     pictures = re.findall(
         r"^```\{picture\} \w[^\n]*\n---\n(.*?)^---$", page, re.MULTILINE | re.DOTALL
