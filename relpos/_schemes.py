@@ -323,11 +323,11 @@ SCHEMES = (
         "rel_bias",
         (
             "attention",
-            "nn.DynamicPositionBias",
-            "nn.LearnedBias",
             "recipes.swin",
             "recipes.swin_v2",
             "recipes.beit",
+            "nn.LearnedBias",
+            "nn.DynamicPositionBias",
         ),
         "relative",
         models=("Swin Transformer", "Swin Transformer V2", "BEiT", "x-transformers"),

@@ -8,11 +8,12 @@ import re
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any
-
-from sphinx.application import Sphinx
+from typing import TYPE_CHECKING, Any
 
 import relpos
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
 
 FOLDER = "api"
 #: Public modules, and the heads under which their names are listed.

@@ -1,16 +1,21 @@
-"""Lists of docs/functions.md, which `python docs/_extensions/functions.py` writes.
+"""Lists of functions, made of the catalogue: of docs/functions.md, and of each scheme.
 
-They are made of the catalogue. The file has them between two marks, so that a reader of
-the repository sees them too.
+`python docs/_extensions/functions.py` writes those of docs/functions.md. The file has
+them between two marks, so that a reader of the repository sees them too.
 """
 
 from __future__ import annotations
 
 import inspect
+import re
+from collections.abc import Iterable
 from pathlib import Path
 
+from api import public, summary
+
 import relpos
-from relpos._schemes import GENERAL, SCHEMES
+from relpos._schemes import GENERAL, SCHEMES, Scheme
+from relpos.nn import multihead
 
 DOCS = Path(__file__).resolve().parents[1]
 PAGE = DOCS / "functions.md"
@@ -51,6 +56,35 @@ def written(text: str) -> str:
     before, _, rest = text.partition(BEGIN)
     after = rest.partition(END)[2]
     return f"{before}{BEGIN}\n{lists()}\n{END}{after}"
+
+
+def functions_of(scheme: Scheme) -> list[str]:
+    """Return a line for each function of a scheme, and for each layer that takes it."""
+    arguments = [*scheme.operands, *dict(scheme.settings)]
+    names = [*scheme.functions]
+    if arguments and scheme.call not in names:
+        names.append(scheme.call)
+    lines = []
+    for name in names:
+        needed = arguments if name == "attention" else []
+        lines.append(line_of([name, f"torch.{name}"], needed))
+    for position in (*multihead.SCHEMES, *multihead.TORCH_ONLY):
+        if position in scheme.names:
+            layers = ["torch.nn.RelativeMultiheadAttention"]
+            if position in multihead.SCHEMES:
+                layers.insert(0, "nn.MultiheadAttention")
+            lines.append(line_of(layers, [f'position="{position}"']))
+    return lines
+
+
+def line_of(names: list[str], arguments: Iterable[str] = ()) -> str:
+    """Return the names that are public, arguments that they need, and their summary."""
+    full = [f"relpos.{name}" for name in names if f"relpos.{name}" in public()]
+    line = ", ".join(f"`{name}`" for name in full)
+    if arguments:
+        line += f" with {', '.join(f'`{name}`' for name in arguments)}"
+    said = re.sub(r":math:`([^`]*)`", r"$\1$", summary(full[0]))
+    return f"- {line}: {said}"
 
 
 if __name__ == "__main__":

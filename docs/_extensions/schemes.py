@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from api import public, summary
-from functions import heading
+from api import public
+from functions import functions_of, heading
 from notebooks import notebooks
+from papers import linked, papers
 from sphinx.application import Sphinx
 from sphinx.util import logging
 
@@ -35,7 +36,9 @@ PLAIN_WORDS = {
     "b2",
 }
 #: What a page says itself; the rest is the catalogue's.
-WRITTEN = ["Formula", "Picture", "Traps"]
+WRITTEN = ["Formula", "Call", "Picture", "Traps"]
+#: The page of all schemes has the lines before the calls, from one heading to the next.
+BEFORE_CALLS = re.compile(r"^## The calls\n(.*?)(?=^## )", re.MULTILINE | re.DOTALL)
 
 
 def faults() -> list[str]:
@@ -60,20 +63,17 @@ def found_by(scheme: Scheme) -> str:
 
 
 def known_of(scheme: Scheme) -> str:
-    """Models, functions and notebooks of a scheme, and what else it is called."""
-    family = next(f for f in data.families() if f.name == scheme.family)
+    """Papers, models, functions and notebooks of a scheme, and its other names."""
     models = ", ".join(scheme.models) or "None that relpos names"
-    lines = ["\n## Models that use it\n"]
+    lines = ["\n## References\n"]
+    lines += [f"- {linked(paper)}" for paper in papers(scheme)]
+    lines += ["\n## Models that use it\n"]
     lines.append(f"{models}. [All models](/models.md), with their calls.\n")
-    lines.append(f"Family: {family.name} ({family.paper}).")
+    lines.append(f"Family: {scheme.family}.")
     if scheme.synonyms:
         called = ", ".join(f"`{name}`" for name in scheme.synonyms)
         lines.append(f"In code the scheme is called {called}, too.")
-    lines += ["\n## Functions\n"]
-    for function in scheme.functions:
-        name = f"relpos.{function}"
-        said = re.sub(r":math:`([^`]*)`", r"$\1$", summary(name))
-        lines.append(f"- `{name}`: {said}")
+    lines += ["\n## Functions\n", *functions_of(scheme)]
     named = own_functions(scheme), own_words(scheme)
     shown = [n for n in notebooks() if n.uses & named[0] or n.words & named[1]]
     lines += ["\n## Notebooks\n"]
@@ -83,10 +83,23 @@ def known_of(scheme: Scheme) -> str:
     return "\n".join(lines) + "\n"
 
 
+def before_calls(page: str) -> str:
+    """Return, folded, the lines that the calls of a page need before them."""
+    index = (FOLDER / "index.md").read_text("utf-8")
+    (lines,) = BEFORE_CALLS.findall(index)
+    if "```pycon" not in page:
+        lines = lines.partition("With PyTorch:")[0]
+    title = "Set-up: q, k and v are (H, L, D), and x is (L, d)"
+    opened = f'<details class="drawn-by"><summary>{title}</summary>'
+    return f"{opened}\n{lines}\n</details>\n\n"
+
+
 def own_functions(scheme: Scheme) -> frozenset[str]:
     """Return the functions of a scheme, without `attention`, which serves all."""
-    names = {f"relpos.{function}" for function in scheme.functions}
-    return frozenset(names - {"relpos.attention"}) & public().keys()
+    names = {name for name in scheme.functions if name != "attention"}
+    full = {f"relpos.{name}" for name in names}
+    on_tensors = {f"relpos.torch.{name}" for name in names}
+    return frozenset(full | on_tensors) & public().keys()
 
 
 def own_words(scheme: Scheme) -> set[str]:
@@ -121,7 +134,8 @@ def add_known(app: Sphinx, docname: str, content: list[str]) -> None:
     else:
         scheme = scheme_called(name)
         title, _, rest = content[0].partition("\n")
-        content[0] = f"{title}\n\n{found_by(scheme)}{rest}{known_of(scheme)}"
+        text = rest.replace("## Picture\n", f"{before_calls(rest)}## Picture\n")
+        content[0] = f"{title}\n\n{found_by(scheme)}{text}{known_of(scheme)}"
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

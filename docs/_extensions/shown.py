@@ -24,7 +24,8 @@ class ShownIn(SphinxDirective):
             self.env.note_dependency(str(path))
         using = [n for n in notebooks() if name in n.uses]
         schemes = [s for s in SCHEMES if name in own_functions(s)]
-        others = {n: None for s in schemes for n in sorted(own_functions(s) - {name})}
+        related = {n: None for s in schemes for n in sorted(own_functions(s) - {name})}
+        others = [n for n in related if is_on_tensors(n) == is_on_tensors(name)]
         lists = {
             "Schemes": [
                 f"* :doc:`{heading(scheme.name)[0]} </schemes/{scheme.name}>`"
@@ -38,6 +39,10 @@ class ShownIn(SphinxDirective):
             if entries:
                 lines += [f".. rubric:: {title}", "", *entries, ""]
         return self.parse_text_to_nodes("\n".join(lines)) if lines else []
+
+
+def is_on_tensors(name: str) -> bool:
+    return name.startswith("relpos.torch.")
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

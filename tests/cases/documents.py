@@ -40,11 +40,17 @@ def blocks(source, language):
     ]
 
 
-def run_examples(name, least, language="python"):
-    """Runs the examples of a file, at least so many, and compares what they show."""
+def run_examples(name, least, language="python", names=None):
+    """Runs the examples of a file, at least so many, and compares what they show.
+
+    They have the names that are given. Returns the names that are there after them.
+    """
     source = "\n".join(blocks(text(name), language))
-    examples = doctest.DocTestParser().get_doctest(source, {}, name, name, 0)
+    parser = doctest.DocTestParser()
+    examples = parser.get_doctest(source, names or {}, name, name, 0)
     assert len(examples.examples) >= least
     said = []
-    failed, _ = doctest.DocTestRunner(verbose=False).run(examples, out=said.append)
+    runner = doctest.DocTestRunner(verbose=False)
+    failed, _ = runner.run(examples, out=said.append, clear_globs=False)
     assert failed == 0, "".join(said)
+    return examples.globs

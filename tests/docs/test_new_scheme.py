@@ -37,6 +37,10 @@ def mirrored_attention(query, key, value, rel_key, **keywords):
     -------
     ndarray or AttentionOutput
         As `attention`.
+
+    References
+    ----------
+    .. [1] A paper about mirrors.
     """
     k = np.shape(rel_key)[-2] - 1
     return {"rel_key": rel_key, "buckets": abs(np.arange(-k, k + 1)), **keywords}
@@ -69,6 +73,16 @@ A vector for each distance is the same on both sides.
 $$
 s_{ij} = q_i (k_j + a_{|j - i|}) / \\sqrt D
 $$
+
+## Call
+
+```python
+>>> out = relpos.mirrored_attention(q, k, v, rng.standard_normal((5, D)))
+```
+
+```pycon
+>>> out = relpos.torch.mirrored_attention(q, k, v, torch.randn(5, D))
+```
 
 ## Picture
 
@@ -184,6 +198,6 @@ def test_a_new_scheme_touches_five_files_and_is_everywhere(tmp_path):
     listed = "| [Mirrored keys](schemes/mirrored_attention.md) | A vector for each"
     assert listed in after["docs/functions.md"].decode()
     run(tmp_path, "-c", WORKS)
-    tests = ("test_every_scheme_once", "test_catalogue", "test_site")
+    tests = ("test_every_scheme_once", "test_catalogue", "test_scheme_pages")
     command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "mirror or once"]
     run(tmp_path, *command, *(f"tests/docs/{name}.py" for name in tests))

@@ -1,4 +1,4 @@
-"""The site's pages: one for each scheme, examples that run, links checked as built."""
+"""The site's pages: examples that run, parts that are written, links as built."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from documents import ROOT, run_examples
 from relpos import reference
 from relpos._opinion.diagnose import LAYOUTS
 from relpos._opinion.differences import DIFFERENCES
-from relpos._schemes import SCHEMES
 
 DOCS = ROOT / "docs"
 if not (DOCS / "conf.py").exists():
@@ -35,8 +34,6 @@ PAGES = {
     "pytorch-layers.md": 12,
     "threads.md": 7,
 }
-#: Of the page of each scheme.
-HEADINGS = ["Formula", "Picture", "Traps"]
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -64,22 +61,6 @@ def test_the_page_of_diagnose_lists_all_differences(monkeypatch):
     extension.add_tables(None, "guide", other_content)
     assert other_content == [extension.MARK]
     assert '"differences"' in (DOCS / "conf.py").read_text(encoding="utf-8")
-
-
-def test_every_scheme_has_a_page_and_every_page_a_scheme():
-    pages = {path.stem for path in (DOCS / "schemes").glob("*.md")}
-    assert pages - {"index"} == {scheme.name for scheme in SCHEMES}
-
-
-@pytest.mark.parametrize("scheme", [scheme.name for scheme in SCHEMES])
-def test_pages_of_schemes_have_the_same_parts(scheme):
-    text = (DOCS / "schemes" / f"{scheme}.md").read_text(encoding="utf-8")
-    lines = text.splitlines()
-    assert lines[0].startswith("# ")
-    assert [line[3:] for line in lines if line.startswith("## ")] == HEADINGS
-    assert text.count("$$") >= 2
-    assert text.count("```{picture} ") == 1
-    assert "\n- " in text.partition("## Traps")[2]
 
 
 @pytest.mark.parametrize("page", ["how-to", "measured", "develop"])
