@@ -42,7 +42,9 @@ def test_a_version_has_a_date_short_highlights_and_the_same_order_of_parts():
 
 def test_the_citation_and_the_first_page_are_of_this_version():
     assert f"\nversion: {relpos.__version__}\n" in text("CITATION.cff")
-    assert f"\nVersion {relpos.__version__} is an alpha release" in text("README.md")
+    assert f"\nThis is version {relpos.__version__}, and its state is Alpha" in text(
+        "README.md"
+    )
     assert "Development Status :: 3 - Alpha" in project()["classifiers"]
 
 

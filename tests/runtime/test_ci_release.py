@@ -23,7 +23,7 @@ def tree(tmp_path):
     files = {
         "CHANGELOG.md": "# Changes\n\n## 1.3.0\n\n## 1.2.0\n",
         "CITATION.cff": "title: x\nversion: 1.2.0\n",
-        "README.md": "Version 1.2.0 is an alpha release.\n",
+        "README.md": "This is version 1.2.0, of many.\n",
         "relpos/__init__.py": '__version__ = "1.2.0"\n',
         ".ci/run": "#!/usr/bin/env bash\necho stages; exit 1\n",
     }
@@ -84,7 +84,7 @@ def test_the_version_is_written_and_stages_that_fail_end_it(tree, tmp_path):
     assert (tmp_path / "relpos/__init__.py").read_text() == '__version__ = "1.3.0"\n'
     assert (tmp_path / "CITATION.cff").read_text() == "title: x\nversion: 1.3.0\n"
     readme = (tmp_path / "README.md").read_text()
-    assert readme == "Version 1.3.0 is an alpha release.\n"
+    assert readme == "This is version 1.3.0, of many.\n"
     assert tree("git", "log", "-1", "--format=%s").stdout == (
         "Release 1.3.0: the version\n"
     )
