@@ -165,33 +165,34 @@ def plan(
         (batch, heads, key_length, head_dim); each at least 1. Where the lengths differ
         the last query is at the last key.
     scheme : str
-        The name of a function: "attention" (no positions), "shaw_attention",
+        It names a function: "attention" (no positions), "shaw_attention",
         "relative_global_attention", "transformer_xl_attention", "fire_attention" (a
-        network of 32 units) or "graph_attention". Or of arguments of `attention`:
+        network of 32 units) or "graph_attention". Or it names arguments of `attention`:
         "shaw_keys", "bert", "deberta", "rel_bias", "alibi", "t5", "kerple",
         "forgetting", "sinks", "softcap", "position_query" (of 16 columns, as the
-        table). Or of an encoding, which leaves a plain attention to be done:
-        "sinusoidal", "naive", "learned", "rotary", "conv_encoding". Tables of vectors
-        are shared by the heads; where nothing clips, they have a row for each offset
-        that occurs. Other names of a scheme, such as "shaw" or "rope", are accepted.
+        table). Or it names an encoding, after which plain attention is computed:
+        "sinusoidal", "naive", "learned", "rotary", "conv_encoding". The heads share
+        tables of vectors. Tables that are not clipped have a row for each offset that
+        occurs. Other names of a scheme, such as "shaw" or "rope", are accepted.
     is_causal : bool, default False
         Whether keys after the query are hidden. A graph tells that itself, and
         "forgetting" always hides them.
     dtype : {float32, float64, float16, bfloat16}
-        Of all arrays; "bfloat16" is known without ml_dtypes. 16 bits are computed in
-        float32.
+        The dtype of all arrays; "bfloat16" is known without ml_dtypes. 16 bits are
+        computed in float32.
     max_relative_position : int, default 16
-        Shaw's k, for tables of 2 k + 1 rows, and DeBERTa's, of 2 k; a query of a graph
-        has 2 k + 1 edges. Other schemes have none.
+        The k of Shaw's tables, which have 2 k + 1 rows, and of DeBERTa's, which have
+        2 k rows. A query of a graph has 2 k + 1 edges. Other schemes do not use it.
     num_threads : int, optional
-        Default `get_num_threads()`; each thread has its own tile.
+        Default: `get_num_threads()`. Each thread has its own tile.
 
     Returns
     -------
     Plan
-        Its `formulations` are those that the scheme has of "L x L x d" (a vector for
-        each pair), "L x L" (a score for each pair), "L x R" (a score for each query
-        and table row, softmax in pieces) and, always last, "relpos".
+        Its `formulations` are the forms in which the scheme can be computed. They are
+        "L x L x d" (a vector for each pair), "L x L" (a score for each pair), "L x R"
+        (a score for each query and table row, with the softmax in pieces) and, always
+        last, "relpos".
 
     Raises
     ------
@@ -199,7 +200,7 @@ def plan(
         `scheme` is not known, or an array of the call would have more bytes than memory
         can address.
     MemoryError
-        What the kernels hold would.
+        The kernels would need more memory than can be addressed.
 
     See Also
     --------
@@ -209,6 +210,11 @@ def plan(
     -----
     The kernels' memory depends on the number of threads and on the CPU's instruction
     set, which decides the size of a tile.
+
+    The last two lines of a printed plan have numbers of the papers: the bytes of a
+    vector for each pair [1]_, if all heads and sequences share them and if each head
+    has its own, the bytes of one table for each head [2]_, and n / (b h) for n keys, b
+    sequences and h heads [1]_. A scheme without tables of vectors has 0 bytes of both.
 
     References
     ----------

@@ -280,7 +280,8 @@ def skew(x: ArrayLike, *, is_causal: bool) -> Array:
     x : array_like of float, (..., Lq, Lk) if `is_causal`, else (..., Lq, R)
         For instance query @ rel_key.T.
     is_causal : bool
-        Which of the two.
+        If True, `x` has the causal form of the Music Transformer. If False, it has a
+        column for each relative position of both directions.
 
     Returns
     -------

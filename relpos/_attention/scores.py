@@ -479,11 +479,13 @@ def skewed_scores(
         Row t of e belongs to relative position t - (R - 1) if `is_causal`, else to
         t - (R - 1) / 2.
     is_causal : bool
-        Where the table lies; nothing is masked either way.
+        If True, the last row of the table belongs to relative position 0. If False, the
+        middle row does. No score is masked in either case.
     scale, query_offset : as in `shaw_scores`
         Factor of the scores, and position of query 0 minus that of key 0.
     min_relative_position : int, optional
-        Relative position of row 0, instead of those.
+        Relative position of row 0. If it is given, the position of the table does not
+        follow from `is_causal`.
 
     Returns
     -------

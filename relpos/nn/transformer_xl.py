@@ -97,9 +97,9 @@ class RelPartialLearnableMultiHeadAttn(AttentionLayer):
     pre_lnorm : bool, default False
         Normalise memory and segment before the projections instead of the sum after.
     r_r_bias, r_w_bias : optional
-        Anything but None for both says that the model owns v and u and passes them at
-        each call, as in the original; what is given here is not kept. Without them the
-        layer owns them as parameters, as in Hugging Face's port.
+        Pass any value for both if the model owns v and u and passes them at each call,
+        as in the original. The values given here are not kept. Without them the layer
+        owns v and u as parameters, as in Hugging Face's port.
     layer_norm_epsilon : float, default 1e-5
         Added to the variance by `layer_norm`.
     tgt_len, ext_len, mem_len : optional
@@ -507,7 +507,7 @@ class ConformerRelPositionAttention(AttentionLayer):
         query : array_like, (B, Lq, d_model)
             The last Lq of the Lk positions.
         key, value : array_like, (B, Lk - M, d_model)
-            Those of this chunk, behind the cache.
+            The keys and values of this chunk, which follow those of the cache.
         pos_emb : array_like, (1, 2 Lk - 1, d_model) or (2 Lk - 1, d_model)
             Encodings of the distances Lk-1, ..., 0, ..., -(Lk-1): the past first.
         mask : array_like of bool, or 0 and 1, (B, 1 or Lq, Lk), optional

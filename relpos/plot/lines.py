@@ -130,17 +130,18 @@ def wavelengths(
 def decay(
     encodings: Mapping[str, Encoding], reach: int, **options: Unpack[Options]
 ) -> Axes:
-    """Score of two positions of equal tokens by their distance, 1 at 0.
+    """Draw how the score of two equal tokens falls with their distance, from 1 at 0.
 
     Parameters
     ----------
     encodings : mapping of str to array_like of real, (dim / 2,), or callable
-        By the name in the legend. Frequencies, as of ``relpos.rotary_frequencies``,
-        rotate tokens whose pairs of columns are all of one length: the score is the
-        mean over the pairs of the cosine of the angle between two tokens. Or
-        ``encode(length, dim)`` returns an encoding (length, dim), as
-        ``relpos.sinusoidal`` does, of 64 columns: the score is the product of the last
-        row and an earlier one, over that of the last row with itself.
+        The encodings, by their names in the legend. Frequencies, as
+        ``relpos.rotary_frequencies`` returns them, rotate tokens whose pairs of columns
+        all have one length. The score is then the mean, over the pairs, of the cosine
+        of the angle between two tokens. A function ``encode(length, dim)`` returns an
+        encoding (length, dim), as ``relpos.sinusoidal`` does, and is called with
+        dim = 64. The score is then the product of the last row and an earlier one,
+        divided by the product of the last row with itself.
     reach : int
         The largest distance.
 
@@ -205,9 +206,10 @@ def bias_by_distance(
         A row for each head, as ``relpos.t5_bias`` makes it; or the bias of every pair,
         as ``relpos.fire_bias``. Numbers that are not finite are left out.
     heads : sequence of int, optional
-        Those to draw; all by default, of the bias of pairs the first alone.
+        The heads to draw. Default: all heads; for a bias of pairs, the first.
     queries : sequence of int, optional
-        Of the bias of pairs, the queries to draw; by default the first, middle, last.
+        The queries to draw of a bias of pairs. Default: the first, the middle and the
+        last.
     buckets : array_like of int, (N,), optional
         The column of `bias` for each relative position, as in ``relpos.attention``.
     min_relative_position : int, optional
@@ -465,17 +467,18 @@ def costs_over_length(
     Parameters
     ----------
     schemes : str or sequence of str
-        Names as of ``relpos.plan``.
+        The names of schemes that ``relpos.plan`` takes.
     lengths : array_like of int, (n,)
         Queries, and as many keys.
     quantity : {"bytes", "flops"}, default "bytes"
         Bytes beyond inputs and output, or flops of the matrix products.
     formulations : sequence of str, default ("L x L", "relpos")
-        Those of ``relpos.plan`` to draw; a scheme that lacks one has no line for it.
+        The formulations of ``relpos.plan`` to draw. A scheme that lacks one has no line
+        for it.
     batch, heads, head_dim : int, default 1, 8, 64
         The other sizes.
     is_causal, dtype, max_relative_position, num_threads : optional
-        As of ``relpos.plan``.
+        The arguments of ``relpos.plan`` with these names.
     vmin, vmax : float, optional
         The ends of the axis of the costs, above 0.
     cmap : str or Colormap, optional

@@ -58,10 +58,10 @@ def register() -> None:
 def replace_attention(model: torch.nn.Module) -> list[str]:
     """Swap the attention of a model for attention by relpos, without dense biases.
 
-    It is for attention that does not ask transformers' registry (DeBERTa V2 and V3,
-    WavLM, the audio encoders of Gemma 3n and Gemma 4), and for attention that does, but
-    makes a bias of every pair first (T5, mT5, Inkling, Wav2Vec2-Conformer with relative
-    positions): their positions are given as a table, and no array of Lq x Lk is made.
+    It is for models whose attention does not ask transformers' registry (DeBERTa V2 and
+    V3, WavLM, the audio encoders of Gemma 3n and Gemma 4), and for models that build a
+    dense bias before they call it (T5, mT5, Inkling, Wav2Vec2-Conformer with relative
+    positions). Their positions are given as a table, and no array of Lq x Lk is made.
     The model has the same results, and may be trained, saved and loaded as before.
 
     Parameters

@@ -266,8 +266,8 @@ class RelPartialLearnableMultiHeadAttn(Layer):
     dropout, dropatt, pre_lnorm : as in `relpos.nn.RelPartialLearnableMultiHeadAttn`
         Dropout of output and weights, and True for the norm before the projections.
     r_r_bias, r_w_bias : optional
-        Anything but None for both says that the model owns v and u and passes them at
-        each call, as in the original; what is given here is not kept.
+        Pass any value for both if the model owns v and u and passes them at each call,
+        as in the original. The values given here are not kept.
     layer_norm_epsilon : float, default 1e-5
         Added to the variance by `layer_norm`.
     tgt_len, ext_len, mem_len : optional
