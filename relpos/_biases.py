@@ -119,7 +119,7 @@ def alibi_slopes(
     max_exponent : float, default 8
         Positive; the smallest slope is ``2 ** -max_exponent``.
     dtype : {float32, float64}
-        Of the result.
+        The dtype of the result.
 
     Returns
     -------
@@ -175,7 +175,8 @@ def alibi_bias(
     length : int
         Serves every call with length >= max(Lq + query_offset, Lk - query_offset).
     dtype : {float32, float64}, optional
-        Of the result; default that of the slopes, float32 for a number of heads.
+        The dtype of the result. Default: that of the slopes, and float32 for a number
+        of heads.
 
     Returns
     -------

@@ -149,7 +149,7 @@ class KVCache:
         Parameters
         ----------
         key : array_like or tensor, (..., Hk, n, D)
-            Of the shape and dtype of those before, but for n.
+            Keys of the shape and dtype of those before, except for n.
         value : array_like or tensor, (..., Hk, n, Dv)
             The same.
         lengths : int or array_like of int, (...), optional

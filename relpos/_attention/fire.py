@@ -122,7 +122,7 @@ def fire_bias(
     Returns
     -------
     ndarray, (H, Lq, Lk)
-        Of the common dtype of the arrays; computed in float64.
+        The bias, in the common dtype of the arrays; computed in float64.
 
     References
     ----------

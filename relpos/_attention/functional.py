@@ -105,8 +105,8 @@ def attention_forward(
     query, key, value : array_like
         (..., H, Lq, D), (..., Hk, Lk, D) and (..., Hk, Lk, Dv), as in `attention`.
     **keywords
-        Those of `attention` but for `out` and the ``return_*`` flags. With `dropout_p`
-        above 0 `rng` has to be an integer.
+        Keywords of `attention`, except `out` and the ``return_*`` flags. With
+        `dropout_p` above 0, `rng` has to be an integer.
 
     Returns
     -------
@@ -173,7 +173,7 @@ def attention_backward(
         Names of the inputs to differentiate. Default: every floating one given except
         `attn_mask`.
     **keywords
-        Those of the forward, `rng` included.
+        The keywords of the forward, `rng` included.
 
     Returns
     -------

@@ -190,7 +190,7 @@ def sinusoidal(
         sine. "concat" (Transformer-XL): all sines, then all cosines; an odd `dim` ends
         in a column of zeros.
     dtype : {float32, float64}
-        Of the result.
+        The dtype of the result.
     out : ndarray, S + (dim,), optional
         Where to put the result, of that `dtype`.
 
@@ -292,7 +292,7 @@ def sinusoidal_shift_matrix(
         Columns of the encoding; even where `layout` is "interleaved", because a last
         sine without its cosine cannot be moved.
     base, layout : as in `sinusoidal`
-        Those of the encoding.
+        The base and the layout of the encoding.
 
     Returns
     -------
@@ -495,7 +495,7 @@ def index_encoding(length: int, dim: int, *, dtype: DTypeLike = np.float32) -> A
     length, dim : int
         Rows and columns.
     dtype : {float32, float64}
-        Of the result.
+        The dtype of the result.
 
     Returns
     -------
@@ -572,7 +572,7 @@ def random_encoding(
     rng : int, numpy.random.Generator or None
         Seed or source of the numbers.
     dtype : {float32, float64}
-        Of the result, and of the random numbers.
+        The dtype of the result, and of the random numbers.
 
     Returns
     -------

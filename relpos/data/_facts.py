@@ -211,7 +211,7 @@ class Experiment(NamedTuple):
         Numbers, lists and dictionaries; a number for each seed where they vary.
     seeds : list of int
     versions : dict
-        Of relpos, of NumPy, of Python and of other packages that it needed.
+        The versions of relpos, NumPy, Python and other packages that it needed.
     cpu : str
     threads : int
     seconds : float

@@ -63,7 +63,7 @@ class LearnedAPE(Module):
         Source of random numbers, such as initial values and dropout.
         Initial values are standard normal.
     dtype : {float32, float64}
-        Of the parameters and the results.
+        The dtype of the parameters and of the results.
 
     Attributes
     ----------
@@ -156,7 +156,7 @@ class SinusoidalEncoding(Module):
     rng : int, numpy.random.Generator or None, optional
         Source of random numbers, such as initial values and dropout.
     dtype : {float32, float64}
-        Of the parameters and the results.
+        The dtype of the parameters and of the results.
 
     Examples
     --------
@@ -278,7 +278,7 @@ class ConvPositionEmbedding(Module):
         Source of random numbers, such as initial values and dropout.
         Initial values are normal of variance 4 / (k embed_dim).
     dtype : {float32, float64}
-        Of the parameters and the results.
+        The dtype of the parameters and of the results.
 
     Attributes
     ----------

@@ -181,7 +181,7 @@ class ShawAttention(AttentionLayer):
     rng : int, numpy.random.Generator or None, optional
         Source of random numbers, such as initial values and dropout.
     dtype : {float32, float64}
-        Of the parameters and the results.
+        The dtype of the parameters and of the results.
 
     Attributes
     ----------
@@ -337,7 +337,7 @@ class RelativeGlobalAttention(AttentionLayer):
         Source of random numbers, such as initial values and dropout.
         `Er` starts standard normal.
     dtype : {float32, float64}
-        Of the parameters and the results.
+        The dtype of the parameters and of the results.
 
     Attributes
     ----------

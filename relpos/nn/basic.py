@@ -139,7 +139,7 @@ class Linear(Plain):
         Source of random numbers, such as initial values and dropout.
         Initial values are uniform within 1 / sqrt(in_features).
     dtype : {float32, float64}
-        Of the parameters and the results.
+        The dtype of the parameters and of the results.
 
     Attributes
     ----------
@@ -214,7 +214,7 @@ class LayerNorm(Plain):
     rng : int, numpy.random.Generator or None, optional
         Source of random numbers, such as initial values and dropout.
     dtype : {float32, float64}
-        Of the parameters and the results.
+        The dtype of the parameters and of the results.
 
     Attributes
     ----------
@@ -291,7 +291,7 @@ class ReLU(Plain):
     rng : int, numpy.random.Generator or None, optional
         Source of random numbers, such as initial values and dropout.
     dtype : {float32, float64}
-        Of the parameters and the results.
+        The dtype of the parameters and of the results.
 
     Examples
     --------
@@ -324,7 +324,7 @@ class GELU(Plain):
     rng : int, numpy.random.Generator or None, optional
         Source of random numbers, such as initial values and dropout.
     dtype : {float32, float64}
-        Of the parameters and the results.
+        The dtype of the parameters and of the results.
 
     Notes
     -----
@@ -393,7 +393,7 @@ class Dropout(Plain):
     rng : int, numpy.random.Generator or None, optional
         Source of random numbers, such as initial values and dropout.
     dtype : {float32, float64}
-        Of the parameters and the results.
+        The dtype of the parameters and of the results.
 
     References
     ----------
@@ -447,7 +447,7 @@ class Embedding(Module):
         Source of random numbers, such as initial values and dropout.
         Initial values are standard normal.
     dtype : {float32, float64}
-        Of the parameters and the results.
+        The dtype of the parameters and of the results.
 
     Attributes
     ----------

@@ -47,7 +47,7 @@ class FeedForward(Plain):
     rng : int, numpy.random.Generator or None, optional
         Source of random numbers, such as initial values and dropout.
     dtype : {float32, float64}
-        Of the parameters and the results.
+        The dtype of the parameters and of the results.
 
     Attributes
     ----------
@@ -181,8 +181,8 @@ class Sequential(Module):
         x : array_like
             What the first layer takes.
         **keywords
-            Of attention, such as `key_lengths`: for every layer that has them in
-            `takes`.
+            Keywords of attention, such as `key_lengths`. Each layer gets those that it
+            has in `takes`.
 
         Returns
         -------
@@ -283,7 +283,8 @@ class Residual(Module):
         x : array_like
             What the layer takes.
         **keywords
-            Of attention, such as `key_lengths`, for a layer that has them in `takes`.
+            Keywords of attention, such as `key_lengths`, if the layer has them in
+            `takes`.
 
         Returns
         -------

@@ -220,7 +220,7 @@ class MultiheadAttention(AttentionLayer):
     rng : int, numpy.random.Generator or None, optional
         Source of random numbers, such as initial values and dropout.
     dtype : {float32, float64}
-        Of the parameters and the results.
+        The dtype of the parameters and of the results.
     **sizes
         Arguments of the layer, where `position` is a name.
 
@@ -571,24 +571,24 @@ class TransformerLayer(Module):
     dropout : float, default 0
         Everywhere.
     activation : {"relu", "gelu"}
-        Of the network.
+        The activation of the network.
     pre_norm : bool, default True
         Normalise what goes into attention and network, not the sums.
     is_causal, window, position : as in `MultiheadAttention`
-        Of the attention.
+        Arguments of the attention.
     rng : int, numpy.random.Generator or None, optional
         Source of random numbers, such as initial values and dropout.
     dtype : {float32, float64}
-        Of the parameters and the results.
+        The dtype of the parameters and of the results.
     **sizes
         Arguments of the layer, where `position` is a name.
 
     Attributes
     ----------
     attention : Residual
-        Of a `MultiheadAttention` and a `LayerNorm`.
+        It has a `MultiheadAttention` and a `LayerNorm`.
     feed_forward : Residual
-        Of a `FeedForward` and a `LayerNorm`.
+        It has a `FeedForward` and a `LayerNorm`.
 
     Notes
     -----
@@ -658,7 +658,7 @@ class TransformerLayer(Module):
         x : array_like, (batch, L, d_model)
             The tokens.
         **keywords
-            Of `MultiheadAttention`'s call, such as `key_lengths`.
+            Keywords of `MultiheadAttention`'s call, such as `key_lengths`.
 
         Returns
         -------

@@ -40,7 +40,7 @@ class Loss(NamedTuple):
     loss : float
         In nats, the mean over the items.
     grad : ndarray, (..., C)
-        Of the shape and dtype of the logits.
+        The gradient, of the shape and dtype of the logits.
     """
 
     loss: float

@@ -70,7 +70,7 @@ class ALiBi(DistanceBias):
     rng : int, numpy.random.Generator or None, optional
         Source of random numbers, such as initial values and dropout.
     dtype : {float32, float64}
-        Of the parameters and the results.
+        The dtype of the parameters and of the results.
 
     Attributes
     ----------
@@ -195,7 +195,7 @@ class T5Bias(DistanceBias):
         Source of random numbers, such as initial values and dropout.
         Initial values are normal of deviation 0.02.
     dtype : {float32, float64}
-        Of the parameters and the results.
+        The dtype of the parameters and of the results.
 
     Attributes
     ----------
@@ -265,7 +265,7 @@ class LearnedBias(DistanceBias):
         Source of random numbers, such as initial values and dropout.
         Initial values are normal of deviation 0.02.
     dtype : {float32, float64}
-        Of the parameters and the results.
+        The dtype of the parameters and of the results.
 
     Attributes
     ----------
@@ -330,7 +330,7 @@ class DynamicPositionBias(DistanceBias):
     rng : int, numpy.random.Generator or None, optional
         Source of random numbers, such as initial values and dropout.
     dtype : {float32, float64}
-        Of the parameters and the results.
+        The dtype of the parameters and of the results.
 
     Attributes
     ----------
@@ -425,7 +425,7 @@ class FIRE(Position):
         Source of random numbers, such as initial values and dropout.
         Initial values are those of two layers `Linear`; c starts at 0.1.
     dtype : {float32, float64}
-        Of the parameters and the results.
+        The dtype of the parameters and of the results.
 
     Attributes
     ----------
@@ -531,11 +531,11 @@ class Rotary(Position):
     base : float, default 10000
         Wavelengths run from 2 pi to about 2 pi base positions.
     interleaved : bool, default False
-        Which columns are a pair, as in `relpos.apply_rotary`.
+        True makes neighbouring columns a pair, as in `relpos.apply_rotary`.
     rng : int, numpy.random.Generator or None, optional
         Source of random numbers, such as initial values and dropout.
     dtype : {float32, float64}
-        Of the parameters and the results.
+        The dtype of the parameters and of the results.
 
     Raises
     ------

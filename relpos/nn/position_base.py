@@ -78,7 +78,7 @@ class Position(Module):
         gradients : AttentionGradients
             Result of `relpos.AttentionContext.backward`.
         query_length, key_length, query_offset : as in `arguments`
-            Those of the call.
+            The numbers of the call.
         """
         for name, parameter in self._tables():
             parameter.add_grad(getattr(gradients, name))

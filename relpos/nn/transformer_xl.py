@@ -107,7 +107,7 @@ class RelPartialLearnableMultiHeadAttn(AttentionLayer):
     rng : int, numpy.random.Generator or None, optional
         Source of random numbers, such as initial values and dropout.
     dtype : {float32, float64}
-        Of the parameters and the results.
+        The dtype of the parameters and of the results.
 
     Attributes
     ----------
@@ -432,7 +432,7 @@ class ConformerRelPositionAttention(AttentionLayer):
     rng : int, numpy.random.Generator or None, optional
         Source of random numbers, such as initial values and dropout.
     dtype : {float32, float64}
-        Of the parameters and the results.
+        The dtype of the parameters and of the results.
 
     Attributes
     ----------

@@ -460,7 +460,8 @@ def forgetting_transformer(
     hidden_states : array_like, (..., L, E)
         The input of the layer, x.
     window_size : int, optional
-        Keys that are visible to a query, itself among them; None means all of the past.
+        The number of keys that are visible to a query, its own included. With None a
+        query sees all of the past.
 
     Returns
     -------

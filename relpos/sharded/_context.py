@@ -190,7 +190,7 @@ class ShardedContext:
         Parameters
         ----------
         num_threads : int, optional
-            Of each task, by default 1.
+            The threads of each task, by default 1.
 
         Returns
         -------

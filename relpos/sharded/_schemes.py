@@ -296,7 +296,7 @@ def graph_attention(
     return_context : bool, default False
         Also return a `ShardedContext`.
     num_threads : int, optional
-        Of each task, by default 1.
+        The threads of each task, by default 1.
 
     Raises
     ------
