@@ -6,8 +6,9 @@ import importlib
 import subprocess
 import sys
 
+import numpy as np
 import pytest
-from documents import ROOT, run_examples, text
+from documents import ROOT, blocks, run_examples, text
 from scheme_pages import DEFINITIONS, SETUP, page_of
 from tolerances import TOLERANCES, normwise
 
@@ -19,6 +20,7 @@ if not (DOCS / "conf.py").exists():
     pytest.skip("no docs/ in this tree", allow_module_level=True)
 
 NAMES = [scheme.name for scheme in SCHEMES]
+COLUMNS = 78  # of code that a window of 1280 pixels shows whole
 HEADINGS = ["Formula", "Call", "Picture", "Traps"]
 SHAW = "[arXiv:1803.02155](https://arxiv.org/abs/1803.02155)"
 #: Numbers at arXiv of the references of some pages.
@@ -57,6 +59,8 @@ def test_pages_have_the_same_parts(scheme):
     assert page.count("$$") >= 2
     assert page.count("```{picture} ") == 1
     assert "\n- " in page.partition("## Traps")[2]
+    code = [*blocks(page, "python"), *blocks(page, "pycon")]
+    assert max(len(line) for block in code for line in block.splitlines()) <= COLUMNS
 
 
 def out_of(scheme, library=relpos):
@@ -134,3 +138,19 @@ for name in ("alibi", "sinks", "rel_bias", "deberta", "naive"):
         '- `relpos.torch.nn.RelativeMultiheadAttention` with `position="deberta"`'
     )
     assert not any("torch" in line for line in lists["naive"])
+
+
+def test_the_page_of_t5_names_the_buckets_of_t5_bucket():
+    page = " ".join(text(page_of("t5")).split())
+    offsets = np.arange(-300, 301)
+    encoder = relpos.t5_bucket(offsets)
+    decoder = relpos.t5_bucket(offsets, bidirectional=False)
+    past, future, last = (
+        np.abs(offsets[buckets == number]).min()
+        for buckets, number in ((encoder, 15), (encoder, 31), (decoder, 31))
+    )
+    assert past == future
+    words = f"begins at distance {past} in an encoder and {last} in a decoder"
+    assert words in page
+    (unused,) = np.setdiff1d(np.arange(32), encoder)
+    assert f"Bucket {unused} of an encoder stays unused" in page
