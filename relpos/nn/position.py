@@ -128,7 +128,7 @@ class KERPLE(DistanceBias):
         Source of random numbers, such as initial values and dropout.
         Initial values are uniform, of r1 from 0 to 2 and of r2 from 0 to 1.
     dtype : {float32, float64}
-        Of the parameters and the results.
+        The dtype of the parameters and of the results.
 
     Attributes
     ----------
