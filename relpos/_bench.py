@@ -46,6 +46,7 @@ from relpos import _core
 from relpos._catalogue.measure import bound
 from relpos._catalogue.rows import LARGE, ROWS, Array, Row as SchemeRow, gaps
 from relpos._settings import use_isa
+from relpos._text import amount
 
 # The two readings around a repeat may differ by this share of the larger one.
 YARDSTICK_SPREAD = 0.03
@@ -360,7 +361,7 @@ def measured(plan: Plan, pattern: str) -> list[Row]:
 def summary(rows: Sequence[Row]) -> str:
     verdicts = [row.verdict for row in rows if row.target is not None]
     counts = ", ".join(f"{verdicts.count(v)} {v}" for v in ("PASS", "short", "noisy"))
-    return f"{len(rows)} rows, {len(verdicts)} with a target: {counts}"
+    return f"{amount(len(rows), 'row')}, {len(verdicts)} with a target: {counts}"
 
 
 def add_options(

@@ -46,7 +46,7 @@ from relpos._checks import (
     rounded,
     stored,
 )
-from relpos._text import in_short
+from relpos._text import amount, in_short
 from relpos._twins import twin
 
 __all__ = ["KerpleGradients", "alibi_bias", "alibi_bias_backward", "alibi_slopes"]
@@ -90,7 +90,7 @@ def as_grad_bias(value: object) -> tuple[Array, Array]:
     columns = grad.shape[-1]
     if columns % 2 == 0:
         raise ValueError(
-            f"grad_bias: shape {grad.shape} has {columns} columns; expected "
+            f"grad_bias: shape {grad.shape} has {amount(columns, 'column')}; expected "
             f"{expected}, an odd number"
         )
     return grad, np.arange(-(columns // 2), columns // 2 + 1, dtype=np.int64)
@@ -538,7 +538,9 @@ def t5_rows(shape: tuple[int, ...], num_buckets: object, both: object) -> int:
             f"num_buckets={rows} if it does not"
         )
     elif not least <= rows <= MAX_BUCKETS:
-        raise ValueError(f"weight: got {rows} rows; expected {least} to {MAX_BUCKETS}")
+        raise ValueError(
+            f"weight: got {amount(rows, 'row')}; expected {least} to {MAX_BUCKETS}"
+        )
     return rows
 
 

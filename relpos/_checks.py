@@ -18,6 +18,7 @@ import numpy as np
 from relpos._core import bfloat16, broadcast_to
 from relpos._foreign import module_of, refusal, view_on_cpu
 from relpos._hints import meant, misfit
+from relpos._text import amount
 
 if TYPE_CHECKING:  # numpy.typing would double the time of `import relpos`
     from numpy.typing import ArrayLike as ArrayLike, DTypeLike as DTypeLike, NDArray
@@ -342,8 +343,8 @@ def at_least_ndim(name: str, array: Any, ndim: int, expected: str) -> None:
     if array.ndim < ndim:
         # As a tuple, since a tensor's shape would be printed as torch.Size.
         raise ValueError(
-            f"{name}: shape {(*array.shape,)} has {array.ndim} axes; expected "
-            f"{expected}"
+            f"{name}: shape {(*array.shape,)} has {amount(array.ndim, 'axis')}; "
+            f"expected {expected}"
         )
 
 

@@ -5,9 +5,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from inspect import Parameter, signature
 from typing import Any
+
+from relpos._schemes import Scheme, scheme_spelt
+from relpos._text import amount
 
 _BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _ANY = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
@@ -94,6 +98,13 @@ KEYWORDS = {
 }
 
 
+#: Keywords of other libraries whose value is a scheme.
+_SCHEME_WORDS = {"scheme", "position", *KEYWORDS["scheme"].split()}
+_SCHEME_WORDS |= {*KEYWORDS["position"].split()}
+#: Arguments of functions that make a bias, as docstrings have them in formulas.
+_LETTERS = {"num_heads_or_slopes": "H", "length": "L"}
+
+
 def misfit(
     function: Callable[..., Any],
     owner: type[Any] | None,
@@ -103,22 +114,28 @@ def misfit(
     """Say why a call does not fit the signature that `help` shows; None if it does."""
     parameters = signature(function).parameters
     kinds = {parameter.kind for parameter in parameters.values()}
-    called = owner.__name__ if owner else function.__name__
+    called = _called(function, owner)
     if Parameter.VAR_KEYWORD not in kinds:
         for name in keywords:
             if name not in parameters:
-                hint = meant(name, [*parameters], called, owner)
+                hint = None
+                if name in _SCHEME_WORDS and "query" in parameters:
+                    hint = _use_of_scheme(keywords[name], function.__module__)
+                hint = hint or meant(name, [*parameters], called, owner)
                 return f"{name}: got an unexpected keyword argument {name!r}; {hint}"
     ordered = [name for name, x in parameters.items() if x.kind in _BY_POSITION]
     if len(args) > len(ordered) and Parameter.VAR_POSITIONAL not in kinds:
         uncounted = 1 if owner else 0  # self, which the caller does not write
         count, most = len(args) - uncounted, len(ordered) - uncounted
+        takes = f"at most {amount(most, 'positional argument')}"
+        if most == 0:
+            takes = "no positional argument"
         named = [name for name in parameters if name not in ordered]
-        by_name = f" ({', '.join(named)} go by name)" if named else ""
-        return (
-            f"{called}: got {count} arguments by position; expected at most "
-            f"{most}{by_name}"
-        )
+        by_name = ""
+        if named:
+            goes = "goes" if len(named) == 1 else "go"
+            by_name = f" ({', '.join(named)} {goes} by name)"
+        return f"{called}() takes {takes}, but got {count}{by_name}"
     by_position = ordered[: len(args)]
     for name in by_position:
         if name in keywords:
@@ -127,8 +144,54 @@ def misfit(
         has_default = parameter.default is not Parameter.empty
         is_needed = not has_default and parameter.kind not in _ANY
         if is_needed and name not in by_position and name not in keywords:
-            return f"{name}: got no argument; expected one, which {called} needs"
+            return f"{called}() needs an argument {name!r}"
     return None
+
+
+def _called(function: Callable[..., Any], owner: type[Any] | None) -> str:
+    """Return what is called, as a traceback names it; a constructor by its class."""
+    if owner is None:
+        return function.__name__
+    if function.__name__ == "__init__":
+        return owner.__name__
+    return f"{owner.__name__}.{function.__name__}"
+
+
+def _use_of_scheme(value: object, module: str) -> str | None:
+    """Say how functions of `module` are called for a scheme; None if it is none."""
+    scheme = scheme_spelt(value)
+    if scheme is None:
+        return None
+    return f"for {value!r}, {_use(scheme, module)}"
+
+
+def _use(scheme: Scheme, module: str) -> str:
+    """Say what to call for a scheme, or what to pass to attention."""
+    name = scheme.functions[0] if scheme.call == "attention" else scheme.call
+    if name == "attention":
+        operands = " and ".join(scheme.operands)
+        return f"pass {operands}" if operands else "leave it out"
+    function = getattr(sys.modules["relpos"], name.partition(".")[0])
+    shown = f"relpos.{name}"
+    if name in getattr(sys.modules[module], "__all__", ()):
+        shown = f"{module}.{name}"
+    if name.endswith("_attention"):
+        return f"call {shown}"
+    for part in name.split(".")[1:]:
+        function = getattr(function, part)
+    needed = [
+        _LETTERS.get(parameter.name, parameter.name)
+        for parameter in signature(function).parameters.values()
+        if parameter.default is Parameter.empty
+    ]
+    call = f"{shown}({', '.join(needed)})"
+    if name.startswith("recipes."):
+        return f"pass **{call}"
+    if name.endswith("_bias"):
+        return f"pass rel_bias={call}"
+    if "rotary" in scheme.names:
+        return f"pass query and key through {shown}"
+    return f"add {call} to the tokens"
 
 
 def meant(

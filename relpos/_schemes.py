@@ -7,6 +7,7 @@ tests are made. Nothing of relpos is imported here.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
@@ -442,6 +443,21 @@ def scheme_called(name: str) -> Scheme:
         if name in (*scheme.names, *scheme.variants):
             return scheme
     raise KeyError(name)
+
+
+def plain(name: str) -> str:
+    """Return `name` as all its spellings have it."""
+    return re.sub(r"[\W_]", "", name).lower()
+
+
+def scheme_spelt(name: object) -> Scheme | None:
+    """Return the scheme of a name or of a variant, in any spelling; None if unknown."""
+    if not isinstance(name, str):
+        return None
+    for scheme in SCHEMES:
+        if plain(name) in map(plain, (*scheme.names, *scheme.variants)):
+            return scheme
+    return None
 
 
 def same_name(name: Any, known: Iterable[str | None]) -> Any:

@@ -7,15 +7,14 @@ know no such scheme. What is in a module of relpos is found by its own name, too
 
 from __future__ import annotations
 
-import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cache
 from textwrap import wrap
 from typing import Any, NoReturn
 
 from relpos._checks import as_choice, hinted
-from relpos._schemes import GENERAL, SCHEMES, Scheme, same_name
+from relpos._schemes import GENERAL, SCHEMES, Scheme, plain, same_name
 
 #: Public names, as written after `relpos.`, and the names that users try for them, in
 #: any case and with or without underscores.
@@ -66,8 +65,8 @@ TRIED = {
     "apply_rotary": """
         rotary_encoding rotary_embedding rotary_emb rotary_pos_emb
         rotary_position_embedding apply_rope apply_rotary_emb apply_rotary_pos_emb
-        apply_rotary_position_embedding rotate_half rotate_queries_and_keys mistral
-        qwen""",
+        apply_rotary_position_embedding rotate_half rotate_queries_and_keys llama2
+        llama3 mistral mixtral qwen qwen2 qwen3 phi3""",
     "rotary_frequencies": """
         yarn ntk ntk_rope ntk_aware dynamic_ntk longrope llama3_rope linear_rope
         rope_scaling rope_frequencies rope_init inv_freq precompute_freqs_cis
@@ -128,7 +127,9 @@ TRIED = {
     "nn.RelativeGlobalAttention": "RelativeGlobalAttention",
     "nn.ShawAttention": "ShawAttention",
     "nn.DynamicPositionBias": "dpb cpb",
-    "nn.TransformerLayer": "TransformerEncoderLayer TransformerBlock block",
+    "nn.TransformerLayer": """
+        TransformerEncoderLayer TransformerDecoderLayer TransformerEncoder
+        TransformerBlock block""",
     "nn.FeedForward": "ffn PositionwiseFeedForward",
     "nn.update_memory": "mems",
     "nn.KVCaches": "caches",
@@ -150,6 +151,7 @@ TRIED = {
     "plot.length_generalisation": "length_generalization",
     "plot.encoding_map": "plot_encoding",
     "plot.loss_curves": "plot_losses",
+    "data.chorales": "bach bach_chorales jsb_chorales",
     "reference": "definitions numpy ref",
     "torch": "pytorch tensors autograd",
     "torch.nn.RelativeMultiheadAttention": """
@@ -171,17 +173,12 @@ ALONE = """
     plot.audit"""
 
 
-def _plain(name: str) -> str:
-    """Return `name` as all its spellings have it."""
-    return re.sub(r"[\W_]", "", name).lower()
-
-
 @cache
 def _by_name() -> dict[str, str]:
-    """Return the public name that each known name means, by the name as `_plain`."""
+    """Return the public name that each known name means, by the name as `plain`."""
     public_of: dict[str, str] = {}
     for name, public in _known_names():
-        public_of.setdefault(_plain(name), public)
+        public_of.setdefault(plain(name), public)
     return public_of
 
 
@@ -215,7 +212,7 @@ def _known_names() -> Iterator[tuple[str, str]]:
 
 def suggestion(name: str) -> str | None:
     """Return the public name, from `relpos.` on, that `name` means; None if unknown."""
-    public = _by_name().get(_plain(name))
+    public = _by_name().get(plain(name))
     return None if public is None else f"relpos.{public}"
 
 
@@ -254,13 +251,16 @@ def scheme_of(name: str, value: object) -> Scheme:
     return schemes[as_scheme(name, value, schemes)]
 
 
-def absent(module: str) -> Callable[[str], NoReturn]:
-    """Return the `__getattr__` of a module, whose error says which name is meant."""
+def absent(module: str, positions: Collection[str] = ()) -> Callable[[str], NoReturn]:
+    """Return the `__getattr__` of a module, whose error says which name is meant.
+
+    `positions` are the schemes that an attention of the module knows by name.
+    """
 
     def __getattr__(name: str) -> NoReturn:
         problem = f"module {module!r} has no attribute {name!r}"
         is_private = name == "" or name.startswith("_")
-        suggested = None if is_private else _meant(module, name)
+        suggested = None if is_private else _meant(module, name, positions)
         if suggested is None:
             raise AttributeError(problem)
         # obj: else the interpreter would add a guess of its own
@@ -269,7 +269,7 @@ def absent(module: str) -> Callable[[str], NoReturn]:
     return __getattr__
 
 
-def _meant(module: str, name: str) -> str | None:
+def _meant(module: str, name: str, positions: Collection[str]) -> str | None:
     """Return the public name, preferably of the same module, that `name` means."""
     suggested, in_module = suggestion(name), sys.modules[module].__all__
     if module == "relpos":
@@ -277,13 +277,74 @@ def _meant(module: str, name: str) -> str | None:
     last = (suggested or "").rpartition(".")[2]
     if last in in_module:
         return f"{module}.{last}"
+    for scheme in SCHEMES:
+        if (suggested or "").removeprefix("relpos.") in scheme.functions:
+            there = _scheme_in(module, scheme, plain(name), positions)
+            if there is not None:
+                return there
+    for public in in_module:
+        # A short name is also part of names that have nothing to do with it.
+        is_part = len(name) > 4 and plain(name) in plain(public)
+        if is_part or public.startswith(f"{name}_"):
+            return f"{module}.{public}"
     if name in sys.modules["relpos"].__dir__():
         return f"relpos.{name}"
-    if len(name) > 4:  # a shorter one is part of names that have nothing to do with it
-        for public in in_module:
-            if _plain(name) in _plain(public):
-                return f"{module}.{public}"
     return suggested
+
+
+def _scheme_in(
+    module: str, scheme: Scheme, name: str, positions: Collection[str]
+) -> str | None:
+    """Say what a module has for a scheme that is called `name`; None if nothing."""
+    if module == "relpos.plot":
+        return f"relpos.plot.{_picture_of(scheme)}"
+    if module == "relpos.recipes" and scheme.name == "rotary":
+        return "relpos.rotary_from_config and relpos.apply_rotary"
+    if not positions:
+        return None
+    in_module = sys.modules[module].__all__
+    if "attention" not in name:
+        for function in scheme.functions:
+            room, _, layer = function.rpartition(".")
+            if room == "nn" and layer in in_module:
+                return f"{module}.{layer}"
+    (attention,) = (x for x in in_module if x.endswith("MultiheadAttention"))
+    position = same_name(scheme.name, positions)
+    if position in positions:
+        return f'{module}.{attention}(position="{position}")'
+    return f"{module}.{attention}" if scheme.name == "attention" else None
+
+
+def _picture_of(scheme: Scheme) -> str:
+    """Return the function of relpos.plot that shows a scheme."""
+    if scheme.family in ("absolute", "convolutional"):
+        return "encoding_map"
+    if scheme.name == "rotary":
+        return "rotary_wheel"
+    if scheme.operands == ("rel_bias",):
+        return "bias_by_distance"
+    if scheme.name == "graph_attention":
+        return "attention_graph"
+    has_table_or_network = {"rel_key", "w1"} & {*scheme.operands}
+    return "fingerprint" if has_table_or_network else "attention_map"
+
+
+def absent_method(tried: Mapping[str, str]) -> Callable[[Any, str], NoReturn]:
+    """Return the `__getattr__` of a class, whose error says which name is meant.
+
+    `tried` has the attributes of the class, and the names that users try for them.
+    """
+
+    def __getattr__(self: Any, name: str) -> NoReturn:
+        kind = type(self).__name__
+        problem = f"{kind!r} object has no attribute {name!r}"
+        for there, names in tried.items():
+            if plain(name) in map(plain, names.split()):
+                hint = f"did you mean {kind}.{there}?"
+                raise AttributeError(f"{problem}; {hint}", obj=None)
+        raise AttributeError(problem, name=name, obj=self)
+
+    return __getattr__
 
 
 def table(public: Iterable[str]) -> str:

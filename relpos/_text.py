@@ -11,6 +11,8 @@ import numpy as np
 Kind = TypeVar("Kind", bound="type[tuple[Any, ...]]")
 
 _WIDTH = 88
+#: Plurals that do not end with another "s".
+_PLURALS = {"axis": "axes", "batch axis": "batch axes", "query": "queries"}
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 
 
@@ -43,6 +45,13 @@ def html_table(
     lines = [line("th", header), *(line("td", row) for row in rows)]
     notes = [f"<p>{note.translate(_ESCAPES)}</p>" for note in below]
     return "\n".join(["<table>", *lines, "</table>", *notes])
+
+
+def amount(count: object, noun: str) -> str:
+    """Return a number and what is counted, in the plural unless it is 1: 1 axis."""
+    if count == 1:
+        return f"{count} {noun}"
+    return f"{count} {_PLURALS.get(noun, f'{noun}s')}"
 
 
 def brief(value: object) -> str:

@@ -19,13 +19,27 @@ from relpos._checks import (
     native,
 )
 from relpos._foreign import module_of
+from relpos._suggestions import absent_method
 from relpos._tensors import check_stored, of_tensor
+from relpos._text import amount
 from relpos._undo import call_number, put, whole
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 __all__ = ["KVCache"]
+
+#: Attributes of caches, and what they are called in other libraries.
+TRIED_OF_CACHES = {
+    "crop": "truncate",
+    "lengths": "get_seq_length seen_tokens cache_seqlens",
+    "reorder": "reorder_cache batch_select_indices index_select",
+}
+_TRIED = {
+    "append": "update add extend write",
+    "key": "keys k key_cache",
+    "value": "values v value_cache",
+}
 
 
 class KVCache:
@@ -99,6 +113,9 @@ class KVCache:
         self._start = self._lengths
         self._count = 0
 
+    if not TYPE_CHECKING:
+        __getattr__ = absent_method(TRIED_OF_CACHES | _TRIED)
+
     def __copy__(self) -> Self:
         """Copy the tokens too: each cache writes the next ones into its own memory."""
         twin = object.__new__(type(self))
@@ -119,7 +136,7 @@ class KVCache:
             return "<KVCache of 0 tokens>"
         key, value = self.key, self.value
         shapes = f"key {tuple(key.shape)}, value {tuple(value.shape)} of {key.dtype}"
-        return f"<KVCache of {len(self)} tokens: {shapes}>"
+        return f"<KVCache of {amount(len(self), 'token')}: {shapes}>"
 
     @property
     def key(self) -> Any:
@@ -285,9 +302,10 @@ class KVCache:
         rows = _rows_of("query", query)
         if rows != self._count:
             raise ValueError(
-                f"query: got {rows} rows, but {self._count} tokens were appended since "
-                "the last change; expected a row for each of them (others take "
-                "cache.key, cache.value and a query_offset)"
+                f"query: got {amount(rows, 'row')}, but "
+                f"{amount(self._count, 'token')} came with the last change; expected a "
+                "row for each of them (others take cache.key, cache.value and a "
+                "query_offset)"
             )
         keywords = {"key": self.key, "value": self.value}
         if not self._lengths.ndim:

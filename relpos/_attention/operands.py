@@ -24,6 +24,7 @@ from relpos._checks import (
     stored,
 )
 from relpos._core import read_operands
+from relpos._text import amount
 
 #: All arguments of one call of `attention`, as given, by name. With those of FIRE's
 #: network, or of a graph, it is a call of `fire_attention`, or of `graph_attention`.
@@ -85,7 +86,7 @@ class Operand:
         """Say what is wrong with a shape: its axes, or the length of a letter."""
         misfit = self.misfit(array.shape, sizes, letter)
         if not misfit:
-            misfit = f"has {array.ndim} axes; expected {self.shown}"
+            misfit = f"has {amount(array.ndim, 'axis')}; expected {self.shown}"
         return f"shape {array.shape} {misfit}"
 
     def misfit(self, shape: tuple[int, ...], sizes: Sizes, letter: str) -> str:
@@ -108,10 +109,11 @@ class Tokens(Operand):
 
     def misfit(self, shape: tuple[int, ...], sizes: Sizes, letter: str) -> str:
         Hk, Lk, D = sizes.Hk, sizes.Lk, sizes.D
+        heads = amount(Hk, "head")
         words = {
             "D": f"does not match query's head_dim {D}; expected (..., Hk, Lk, {D})",
             "k": f"does not match key's length {Lk}; expected (..., {Hk}, {Lk}, Dv)",
-            "K": f"does not match key's {Hk} heads; expected (..., {Hk}, {Lk}, Dv)",
+            "K": f"does not match key's {heads}; expected (..., {Hk}, {Lk}, Dv)",
         }
         return words.get(letter, "")
 
@@ -145,8 +147,8 @@ class Table(Shared):
             if self.axes == 2 and shape[-2:] == (sizes.Lq, sizes.Lk):
                 hint = " (a dense bias, (..., H, Lq, Lk), goes to attn_mask)"
             return (
-                f"has {shape[-self.axes]} heads, but query has {sizes.H}; expected "
-                f"{self.shown}{hint}"
+                f"has {amount(shape[-self.axes], 'head')}, but query has {sizes.H}; "
+                f"expected {self.shown}{hint}"
             )
         return ""
 
@@ -158,8 +160,8 @@ class Vector(Shared):
         D, H = sizes.length(self.letters[-1]), sizes.H
         owner = sizes.left if self.letters[-1] == "P" else "query"
         return (
-            f"does not match {owner}'s head_dim {D} and {H} heads; expected ({D},), "
-            f"({H}, {D}) or (..., {H}, {D})"
+            f"does not match {owner}'s head_dim {D} and {amount(H, 'head')}; expected "
+            f"({D},), ({H}, {D}) or (..., {H}, {D})"
         )
 
 
@@ -172,15 +174,18 @@ class Rows(Operand):
         if not letter:
             return ""
         H, Lq = sizes.H, sizes.Lq
-        expected = f"(..., {H}, {Lq}, {sizes.Dp})"
-        return f"does not match query's {H} heads and length {Lq}; expected {expected}"
+        return (
+            f"does not match query's {amount(H, 'head')} and length {Lq}; expected "
+            f"(..., {H}, {Lq}, {sizes.Dp})"
+        )
 
 
 class Heads(Shared):
     """A number of each head."""
 
     def misfit(self, shape: tuple[int, ...], sizes: Sizes, letter: str) -> str:
-        return f"does not match query's {sizes.H} heads; expected ({sizes.H},)"
+        heads = amount(sizes.H, "head")
+        return f"does not match query's {heads}; expected ({sizes.H},)"
 
 
 class Decay(Shared):
@@ -202,8 +207,8 @@ class Decay(Shared):
         if not letter:
             return ""
         H, Lk = sizes.H, sizes.Lk
-        expected = f"(..., {H}, {Lk})"
-        return f"does not match {H} query heads and {Lk} keys; expected {expected}"
+        heads, keys = amount(H, "query head"), amount(Lk, "key")
+        return f"does not match {heads} and {keys}; expected (..., {H}, {Lk})"
 
 
 class Pairs(Operand):
@@ -401,13 +406,13 @@ def _misfit(
     batch_axes = array.shape[: array.ndim - row.axes]
     if rule == "groups" and groups:
         return (
-            f"key: {sizes.Hk} heads, but query has {sizes.H}; with enable_gqa=True "
-            "query heads must be a multiple of key heads"
+            f"key: {amount(sizes.Hk, 'head')}, but query has {sizes.H}; with "
+            "enable_gqa=True query heads must be a multiple of key heads"
         )
     if rule == "groups":
         return (
-            f"key: {sizes.Hk} heads, but query has {sizes.H}; expected equal numbers "
-            "(enable_gqa=True lets groups of query heads share a key head)"
+            f"key: {amount(sizes.Hk, 'head')}, but query has {sizes.H}; expected equal "
+            "numbers (enable_gqa=True lets groups of query heads share a key head)"
         )
     if rule == "most axes":
         return (
@@ -442,6 +447,7 @@ def check_labels(called: str, labels: Array, tables: dict[str, Array]) -> None:
         if largest >= count:
             at = tuple(map(int, np.unravel_index(int(array.argmax()), array.shape)))
             raise IndexError(
-                f"{called}: {called}{list(at)} is {largest}, outside {name} of {count} "
-                f"rows; expected at most {count - 1} (negative: no position term)"
+                f"{called}: {called}{list(at)} is {largest}, outside {name} of "
+                f"{amount(count, 'row')}; expected at most {count - 1} (negative: no "
+                "position term)"
             )

@@ -27,7 +27,7 @@ from relpos._checks import (
 from relpos._schemes import FIRE_WIDTH, Scheme
 from relpos._settings import choose_num_threads, kernels
 from relpos._suggestions import scheme_of
-from relpos._text import html_table, table_lines
+from relpos._text import amount, html_table, table_lines
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -395,8 +395,9 @@ def _held(s: Sizes, backward: bool) -> int:
         counted: int = kernels().attention_bytes(operands, backward)
     except MemoryError:
         raise MemoryError(
-            f"{s.scheme.name}: {s.B} x {s.H} heads of {s.Lq} queries and {s.Lk} keys "
-            f"with head_dim {s.D} would take more memory than there can be"
+            f"{s.scheme.name}: {s.B} x {amount(s.H, 'head')} of "
+            f"{amount(s.Lq, 'query')} and {amount(s.Lk, 'key')} with head_dim {s.D} "
+            "would take more memory than there can be"
         ) from None
     return counted + _made(s, operands, backward)
 

@@ -21,6 +21,7 @@ from relpos._checks import (
     check_bytes,
 )
 from relpos._settings import kernels
+from relpos._text import amount
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -319,9 +320,9 @@ def skew(x: ArrayLike, *, is_causal: bool) -> Array:
     queries, rows = array.shape[-2:]
     if rows < queries - 1:
         raise ValueError(
-            f"x: shape {array.shape} has {rows} columns for {queries} queries; "
-            f"expected (..., Lq, R), R = Lq + Lk - 1: one per relative position from "
-            f"-(Lq - 1) = {1 - queries} on"
+            f"x: shape {array.shape} has {amount(rows, 'column')} for "
+            f"{amount(queries, 'query')}; expected (..., Lq, R), R = Lq + Lk - 1: one "
+            f"per relative position from -(Lq - 1) = {1 - queries} on"
         )
     return _rearrange("skew", array, rows - queries + 1)
 

@@ -33,6 +33,7 @@ from relpos._checks import (
     kind_of,
 )
 from relpos._settings import kernels, threads
+from relpos._text import amount
 from relpos._warn import warn
 
 #: A side of the window that hides nothing.
@@ -127,8 +128,8 @@ def prepare(call: Call, part: Part | None = None) -> Problem:
         fire = fire_network.part_of_fire(fire, heads, part.key)
     if fire is not None and len(fire.w2) != sizes.H:
         raise ValueError(
-            f"w2: shape {fire.w2.shape} has {len(fire.w2)} heads, but query has "
-            f"{sizes.H}; expected ({sizes.H}, W)"
+            f"w2: shape {fire.w2.shape} has {amount(len(fire.w2), 'head')}, but query "
+            f"has {sizes.H}; expected ({sizes.H}, W)"
         )
     # What depends on positions needs a query_offset where the lengths differ: these are
     # its names, for the error.
@@ -231,7 +232,8 @@ def _window(window: object, is_causal: bool) -> tuple[int, int]:
         if not isinstance(window, (tuple, list)):
             raise TypeError(f"window: got {kind_of(window)}; expected (left, right)")
         if len(window) != 2:
-            raise ValueError(f"window: got {len(window)} items; expected (left, right)")
+            items = amount(len(window), "item")
+            raise ValueError(f"window: got {items}; expected (left, right)")
         left, right = _reach(window[0]), _reach(window[1])
     if is_causal:
         right = min(right, 0)
@@ -261,9 +263,10 @@ def check_items(
                 )
     elif positional and sizes.Lq != sizes.Lk:
         raise ValueError(
-            f"query_offset: None with {sizes.Lq} queries and {sizes.Lk} keys is "
-            f"ambiguous, and {positional[0]} depends on it; pass 0 (query 0 at key 0) "
-            f"or Lk - Lq = {sizes.Lk - sizes.Lq} (last query at the last key)"
+            f"query_offset: None with {amount(sizes.Lq, 'query')} and "
+            f"{amount(sizes.Lk, 'key')} is ambiguous, and {positional[0]} depends on "
+            f"it; pass 0 (query 0 at key 0) or Lk - Lq = {sizes.Lk - sizes.Lq} (last "
+            "query at the last key)"
         )
     if lengths is not None:
         for length in _extremes(lengths):
@@ -410,11 +413,11 @@ def transformer_xl_origin(counted: str, count: int, lq: int, lk: int) -> int:
     """
     if lk and count not in (lk, lk + lq - 1, 2 * lk - 1):
         raise ValueError(
-            f"{counted}: {count} rows for {lq} queries and {lk} keys do not tell where "
-            f"the table begins; expected Lk = {lk} (the past), Lk + Lq - 1 = "
-            f"{lk + lq - 1} or 2 Lk - 1 = {2 * lk - 1} (both directions), which begin "
-            f"at -(Lk - 1) = {1 - lk}, or min_relative_position, the relative position "
-            "of row 0"
+            f"{counted}: {amount(count, 'row')} for {amount(lq, 'query')} and "
+            f"{amount(lk, 'key')}, which does not tell where the table begins; "
+            f"expected Lk = {lk} (the past), Lk + Lq - 1 = {lk + lq - 1} or 2 Lk - 1 = "
+            f"{2 * lk - 1} (both directions), which begin at -(Lk - 1) = {1 - lk}, or "
+            "min_relative_position, the relative position of row 0"
         )
     return 1 - lk
 
@@ -428,15 +431,15 @@ def _check_buckets(buckets: object, tables: Mapping[str, Array]) -> Array:
         other, rows = next(iter(counts.items()))
         if count != rows:
             raise ValueError(
-                f"{name}: {count} rows, but {other} has {rows}; with buckets all "
-                "tables need the same number of rows"
+                f"{name}: {amount(count, 'row')}, but {other} has {rows}; with buckets "
+                "all tables need the same number of rows"
             )
         outside = np.flatnonzero((index < 0) | (index >= count))
         if outside.size:
             at = outside[0]
             raise IndexError(
-                f"buckets: buckets[{at}] is {index[at]}, outside {name} of {count} "
-                f"rows; expected 0 to {count - 1}"
+                f"buckets: buckets[{at}] is {index[at]}, outside {name} of "
+                f"{amount(count, 'row')}; expected 0 to {count - 1}"
             )
     return index
 
@@ -460,8 +463,8 @@ def _span(
         centred = count != len(span) and name == "rel_bias"
         if count != len(span) and not centred:
             raise ValueError(
-                f"{name}: {count} rows, but {other} has {len(span)}; tables placed "
-                "by min_relative_position need the same number of rows"
+                f"{name}: {amount(count, 'row')}, but {other} has {len(span)}; tables "
+                "placed by min_relative_position need the same number of rows"
             )
     if centred and count % 2 == 0:
         raise ValueError(
@@ -513,8 +516,8 @@ def _check_visible(
     for name, span in spans.items():
         if low < span.start or high >= span.stop:
             raise IndexError(
-                f"{name}: visible relative positions run from {low} to {high}, but its "
-                f"{len(span)} rows cover {span.start} to {span.stop - 1}; expected a "
+                f"{name}: visible relative positions run from {low} to {high}, but the "
+                f"table has those from {span.start} to {span.stop - 1}; expected a "
                 "longer table, fewer visible pairs (is_causal, window, key_ranges, "
                 'key_lengths, query_offset), or beyond="clip" or "zero"'
             )

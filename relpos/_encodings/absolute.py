@@ -37,6 +37,7 @@ from relpos._checks import (
     widened,
 )
 from relpos._settings import kernels
+from relpos._text import amount
 from relpos._twins import twin
 from relpos._undo import keep, whole
 
@@ -349,7 +350,7 @@ def int64_positions(positions: ArrayLike, rows: int, name: str = "positions") ->
         if count > rows:
             raise IndexError(
                 f"{name}: position {count - 1} of 0..{count - 1} is outside the "
-                f"table of R = {rows} rows; expected at most {rows}"
+                f"table of R = {amount(rows, 'row')}; expected at most {rows}"
             )
         return np.arange(count, dtype=np.int64)
     return integers_of(name, positions).astype(np.int64)

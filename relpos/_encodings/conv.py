@@ -31,7 +31,7 @@ from relpos._checks import (
     rounded,
 )
 from relpos._settings import kernels
-from relpos._text import in_short
+from relpos._text import amount, in_short
 from relpos._twins import twin
 
 __all__ = ["ConvGradients", "conv_encoding", "conv_encoding_backward"]
@@ -277,8 +277,8 @@ def _kernel_shape(weight: Array, axes: int, channels: int) -> tuple[int, ...]:
         shape = (shape[0], *shape[2:])
     taps = "k" if axes == 1 else "i, j"
     expected = (
-        f"({channels}, {taps}), one kernel for each of x's {channels} channels over a "
-        f"grid of {axes}"
+        f"({channels}, {taps}), one kernel for each channel of x over a grid of "
+        f"{amount(axes, 'axis')}"
     )
     fits = len(shape) == axes + 1 and shape[0] == channels
     check_shape("weight", weight, fits, expected)

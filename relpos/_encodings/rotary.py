@@ -43,7 +43,7 @@ from relpos._encodings.absolute import (
 )
 from relpos._encodings.rotary_scaling import even_dim
 from relpos._settings import get_num_threads, kernels
-from relpos._text import in_short
+from relpos._text import amount, in_short
 from relpos._twins import twin
 
 __all__ = ["RotaryGradients", "apply_rotary", "apply_rotary_backward"]
@@ -565,8 +565,8 @@ def _axes_of_pairs(sections: list[int], pairs: int, interleaved: bool) -> Array:
         return axes
     if sum(sections) != pairs:
         raise ValueError(
-            f"sections: got {sections}, {sum(sections)} pairs in all; expected as many "
-            f"as inv_freq has, {pairs}"
+            f"sections: got {sections}, {amount(sum(sections), 'pair')} in all; "
+            f"expected as many as inv_freq has, {pairs}"
         )
     return np.repeat(np.arange(len(sections)) % len(_AXES), sections)
 

@@ -24,6 +24,7 @@ from relpos._opinion.attempt import Attempt, Rotary
 from relpos._schemes import scheme_called
 from relpos._suggestions import scheme_of
 from relpos._tensors import is_tensor
+from relpos._text import amount
 
 #: Functions with arguments that `attention` does not have, or does not need.
 _WANTED = {
@@ -95,7 +96,7 @@ def _check_names(function: str, x: Mapping[str, Any]) -> None:
     needed = wants if function == "fire_attention" else wants[:1]
     for name in needed:
         if x.get(name) is None:
-            raise TypeError(f"{name}: got no argument; expected one{listed}")
+            raise TypeError(f"diagnose() needs an argument {name!r}{listed}")
 
 
 def _plain(name: str, value: Any) -> Any:
@@ -170,9 +171,9 @@ def _placed_among_keys(
     inside = (first >= 0).all() and (first <= lk - lq).all()
     if not inside:
         raise ValueError(
-            f"query_offset: got {offset} for {lq} queries and {lk} keys, together with "
-            f"{name}; expected 0 to {lk - lq}, as {name} are those of the keys, with "
-            "the queries among them"
+            f"query_offset: got {offset} for {amount(lq, 'query')} and "
+            f"{amount(lk, 'key')}, together with {name}; expected 0 to {lk - lq}, as "
+            f"{name} are those of the keys, with the queries among them"
         )
     if rows.shape[-3:-2] not in ((), (1,)):  # of each key head
         rows = np.repeat(rows, heads // rows.shape[-3], axis=-3)
@@ -198,8 +199,9 @@ def _placed(x: Mapping[str, Any]) -> tuple[int, int, Any]:
     offset = x.get("query_offset")
     if offset is None and lq != lk:
         raise ValueError(
-            f"query_offset: None with {lq} queries and {lk} keys is ambiguous; pass 0 "
-            f"(query 0 at key 0) or Lk - Lq = {lk - lq} (last query at the last key)"
+            f"query_offset: None with {amount(lq, 'query')} and {amount(lk, 'key')} is "
+            f"ambiguous; pass 0 (query 0 at key 0) or Lk - Lq = {lk - lq} (last query "
+            "at the last key)"
         )
     return lq, lk, 0 if offset is None else offset
 

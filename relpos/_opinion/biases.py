@@ -15,6 +15,7 @@ from relpos._checks import Array
 from relpos._opinion.attempt import Attempt, relative_to, worded
 from relpos._opinion.difference import Difference
 from relpos._opinion.tables import axis_of, first_of, tables_of
+from relpos._text import amount
 
 #: Distances that published models end at, besides those of the call.
 _REACHES = (128, 64, 256, 32, 20, 16, 512, 1024, 800, 2048, 4096)
@@ -295,7 +296,7 @@ def slopes_in_other_order(alibi: Slopes) -> Iterator[Worded]:
         "from the smallest on": np.sort(right),
     }
     for step in range(1, min(len(right), 16)):
-        orders[f"rolled by {step} heads"] = np.roll(right, step)
+        orders[f"rolled by {amount(step, 'head')}"] = np.roll(right, step)
     for words, slopes in orders.items():
         yield f"ALiBi's slopes {words}", slopes
 

@@ -42,9 +42,9 @@ __all__ = ["Diagnosis", "diagnose"]
 P = ParamSpec("P")
 #: What to do with a layer that has projections.
 LAYERS = (
-    "For a layer with projections, pass a function of its queries, keys and values as "
-    "mine, and what its projections give as query, key and value, or compare the whole "
-    "layer with relpos.compare(reference, layer, x, weights=...)"
+    "For a layer with projections, call relpos.compare(layer of relpos, mine, x, "
+    "weights=...), or diagnose its attention alone: pass a function of queries, keys "
+    "and values as mine, and what the projections give as query, key and value"
 )
 #: Other layouts of the heads, in words.
 LAYOUTS = {
@@ -106,10 +106,7 @@ def _tells_of_layers(function: Callable[P, Diagnosis]) -> Callable[P, Diagnosis]
         names = ("mine", "query", "key")
         passed = {*names[: len(args)], *keywords}
         if "key" not in passed and passed >= {"mine", "query"}:
-            raise TypeError(
-                "key: got no argument; expected the keys of attention, (..., Hk, Lk, "
-                f"D). {LAYERS}"
-            )
+            raise TypeError(f"diagnose() needs an argument 'key'. {LAYERS}")
         return function(*args, **keywords)
 
     return call

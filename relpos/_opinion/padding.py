@@ -11,6 +11,7 @@ import numpy as np
 from relpos._checks import Array
 from relpos._opinion.arrays import as_numpy
 from relpos._opinion.attempt import HIDDEN
+from relpos._text import amount
 
 #: The verdict of results that are the same in all other rows.
 PADDING = "differs only in rows that are padding"
@@ -43,8 +44,9 @@ class Padding(NamedTuple):
         """Say which arguments make these rows padding, and what that takes for sure."""
         assumed = (padded & ~self.sure).any() and {*self.names} & {*_OF_KEYS}
         condition = " if queries and keys are one sequence" if assumed else ""
+        rows = f"{padded.sum()} of {amount(padded.size, 'row')}"
         return (
-            f"{padded.sum()} of {padded.size} rows are padding by "
+            f"{rows} {'is' if padded.sum() == 1 else 'are'} padding by "
             f"{' and '.join(self.names)}{condition}"
         )
 

@@ -12,6 +12,7 @@ import numpy as np
 from relpos._checks import Array
 from relpos._opinion.attempt import Attempt
 from relpos._opinion.difference import Difference
+from relpos._text import amount
 
 #: The most keys of which each is tried as the first of another sequence.
 EACH = 64
@@ -226,7 +227,8 @@ def moved_by(attempt: Attempt, whose: str) -> Iterator[Attempt]:
     for step, sign in product(some(attempt.lengths[1] + 2), (1, -1)):
         changed = by_rule(attempt, whose, partial(np.add, sign * step))
         side = "later" if sign > 0 else "earlier"
-        words = f"{WHOSE[whose][0]} rotated {step} positions {side} than the others"
+        places = amount(step, "position")
+        words = f"{WHOSE[whose][0]} rotated {places} {side} than the others"
         if changed is not None:
             yield replace(changed, detail=f"{words}, as by another offset")
 

@@ -18,6 +18,7 @@ from relpos._opinion.attempt import HIDDEN, Attempt, Changes, Rotary
 from relpos._opinion.evaluate import evaluate
 from relpos._opinion.rounding import stored
 from relpos._opinion.solved import one_number
+from relpos._text import amount
 
 # ---- options of `apply_rotary` -------------------------------------------------------
 
@@ -334,7 +335,8 @@ def any_frequencies(attempt: Attempt, plan: Plan, sizes: Sizes) -> Iterator[Atte
     best = np.where(np.isin(np.arange(right.size), changed), best, right)
     words = ", ".join(f"{best[c]:.6g}, not {right[c]:.6g}" for c in changed[:3])
     numbers = ", ".join(map(str, changed[:8]))
-    detail = f"other frequencies of {changed.size} of {right.size} pairs ({numbers})"
+    pairs = amount(right.size, "pair")
+    detail = f"other frequencies of {changed.size} of {pairs} ({numbers})"
     yield replace(with_frequencies(best), detail=f"{detail}: {words}")
 
 

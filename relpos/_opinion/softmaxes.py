@@ -17,6 +17,7 @@ from relpos._opinion.positions import some
 from relpos._opinion.rules import SCORES
 from relpos._opinion.solved import TERMS
 from relpos._opinion.visibility import EMPTY, hides
+from relpos._text import amount
 from relpos.reference.formula import softmax
 
 #: Axes of the weights, in words, from the first.
@@ -225,14 +226,15 @@ def in_parts(attempt: Attempt) -> Iterator[Attempt]:
     for count in some(attempt.lengths[1]):
         for words, rule in _MERGED.items():
             detail = (
-                f"a softmax of the first {count} keys and one of the others, {words}: "
+                f"a softmax of the first {amount(count, 'key')} and one of the others, "
+                f"{words}: "
                 "weigh each by its sum of exponentials, as `merge_attention` does"
             )
             by_parts = partial(_merged, first=count, rule=rule)
             yield replace(attempt, by_parts=by_parts, detail=detail)
         for words in _UNSCALED:
             by_parts = partial(_in_blocks, size=count, rule=words)
-            detail = f"a softmax in blocks of {count} keys, {words}"
+            detail = f"a softmax in blocks of {amount(count, 'key')}, {words}"
             yield replace(attempt, by_parts=by_parts, detail=detail)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from relpos._checks import Array
 from relpos._opinion.attempt import Attempt, Changes, relative_to
+from relpos._text import amount
 
 TABLES = ("rel_key", "rel_query", "rel_value", "rel_bias")
 
@@ -434,7 +435,9 @@ def heads_of_table(attempt: Attempt) -> Iterator[Attempt]:
         heads = np.arange(table.shape[axis])
         orders = {"in reverse order": heads[::-1]}
         orders |= {f"of head {h} for all": 0 * heads + h for h in heads[:16]}
-        orders |= {f"rolled by {n} heads": np.roll(heads, n) for n in heads[1:16]}
+        orders |= {
+            f"rolled by {amount(n, 'head')}": np.roll(heads, n) for n in heads[1:16]
+        }
         # Rows come before heads, as in a flat table whose rows have all heads.
         flat = np.moveaxis(table, axis, axis + 1)
         changed = {x: np.take(table, order, axis=axis) for x, order in orders.items()}

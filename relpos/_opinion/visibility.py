@@ -18,6 +18,7 @@ from relpos._checks import Array
 from relpos._opinion.attempt import HIDING, Attempt, Changes, common, distances
 from relpos._opinion.positions import EACH, some
 from relpos._opinion.tables import tables_of
+from relpos._text import amount
 from relpos.reference.formula import allowed
 
 #: Weights of queries that see nothing: as they are computed, or with a finite mask.
@@ -208,7 +209,8 @@ def visible_prefix(attempt: Attempt) -> Iterator[Attempt]:
     past, visible = distances(attempt) <= 0, common(sets)
     for number in some(count):
         first = np.arange(count) < number
-        words = f"the first {number} keys visible to all"
+        keys = "the first key" if number == 1 else f"the first {number} keys"
+        words = f"{keys} visible to all"
         yield from showing(attempt, [visible | first], f"{words} queries")
         yield from showing(
             attempt, [visible | (first & past)], f"{words} later queries"
@@ -614,7 +616,7 @@ def _sides(right: Sides) -> dict[Sides, str]:
 def _words_of_side(right: int | None, side: int | None, name: str) -> str:
     """Say how one side of a window differs."""
     if right is None:
-        return f"{side} keys in the {name}"
+        return f"{amount(side, 'key')} in the {name}"
     if side is None:
         return f"no bound in the {name}"
     step = side - right

@@ -61,6 +61,7 @@ from relpos.nn.decoding import *
 from relpos.nn.files import *
 from relpos.nn.module import *
 from relpos.nn.multihead import *
+from relpos.nn.multihead import SCHEMES as _POSITIONS
 from relpos.nn.optim import *
 from relpos.nn.position import *
 from relpos.nn.position_base import *
@@ -69,7 +70,7 @@ from relpos.nn.transformer_xl import *
 __all__ = _publish(globals())
 
 if not TYPE_CHECKING:
-    __getattr__ = _absent(__name__)
+    __getattr__ = _absent(__name__, _POSITIONS)
 
 
 def __dir__() -> list[str]:

@@ -6,12 +6,23 @@ import copy
 import functools
 from collections.abc import Callable, Iterable
 from inspect import Parameter, signature
-from typing import Any, ClassVar, NamedTuple, ParamSpec, Self, TypeVar, cast
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    NamedTuple,
+    ParamSpec,
+    Self,
+    TypeVar,
+    cast,
+)
 
 import numpy as np
 
-from relpos._attention.cache import KVCache
+from relpos._attention.cache import TRIED_OF_CACHES, KVCache
 from relpos._checks import Array, ArrayLike, as_floating, as_int, kind_of
+from relpos._suggestions import absent_method
+from relpos._text import amount
 from relpos._twins import twin
 from relpos._undo import put, whole
 from relpos.nn._inputs import check_shape
@@ -363,6 +374,9 @@ class KVCaches(DecodingState):
         super().__init__()
         self._caches: dict[Any, KVCache] = {}
 
+    if not TYPE_CHECKING:
+        __getattr__ = absent_method(TRIED_OF_CACHES)
+
     def __copy__(self) -> Self:
         """Copy the tokens, for the attentions of the same model."""
         other = object.__new__(type(self))
@@ -377,7 +391,8 @@ class KVCaches(DecodingState):
         return max(map(len, self._caches.values()), default=0)
 
     def __repr__(self) -> str:
-        return f"<KVCaches of {len(self)} tokens in {len(self._caches)} attentions>"
+        tokens, caches = amount(len(self), "token"), len(self._caches)
+        return f"<KVCaches of {tokens} in {amount(caches, 'attention')}>"
 
     @property
     def lengths(self) -> int | Array:

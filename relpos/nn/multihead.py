@@ -14,6 +14,7 @@ from relpos._checks import Array, ArrayLike, DTypeLike, as_flag, kind_of, quiet
 from relpos._hints import meant
 from relpos._schemes import same_name
 from relpos._suggestions import as_scheme
+from relpos._text import amount
 from relpos._twins import twin
 from relpos._undo import put
 from relpos.nn._inputs import check_offset, check_shape, xavier_uniform
@@ -136,8 +137,8 @@ def _check_position(
     # A table that all heads share fits any number of them.
     if its_heads != heads and settings.get("per_head", True):
         raise ValueError(
-            f"position: got {type(position).__name__} of {its_heads} heads; expected "
-            f"{heads}"
+            f"position: got {type(position).__name__} of {amount(its_heads, 'head')}; "
+            f"expected {heads}"
         )
     knows_the_past_alone = isinstance(position, Music) and position.is_causal
     if knows_the_past_alone and not attention["is_causal"]:
@@ -385,8 +386,9 @@ class MultiheadAttention(AttentionLayer):
         has_positions = type(self.position) is not Position
         if has_positions and query_offset is None and length != total:
             raise ValueError(
-                f"query_offset: got None for {length} queries and {total} keys; "
-                "expected an integer, as the position asks where query 0 is"
+                f"query_offset: got None for {amount(length, 'query')} and "
+                f"{amount(total, 'key')}; expected an integer, as the position asks "
+                "where query 0 is"
             )
         if has_positions and previous is None and query_offset is not None:
             # The position reads the offset first, and its errors would not name it.

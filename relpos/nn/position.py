@@ -27,6 +27,7 @@ from relpos._biases import (
 from relpos._checks import Array, ArrayLike, DTypeLike, as_int, quiet
 from relpos._encodings.absolute import EXACT, sinusoidal
 from relpos._encodings.rotary import apply_rotary
+from relpos._text import amount
 from relpos._twins import twin
 from relpos.nn._inputs import (
     about_max_len,
@@ -605,8 +606,8 @@ class Rotary(Position):
     def rotate(self, x: Array, offset: Any = 0, inverse: bool = False) -> Array:
         if x.shape[-1] != self.head_dim:
             raise ValueError(
-                f"head_dim: got {self.head_dim} for heads of {x.shape[-1]} columns; "
-                "expected as many"
+                f"head_dim: got {self.head_dim} for heads of "
+                f"{amount(x.shape[-1], 'column')}; expected as many"
             )
         positions = np.asarray(offset)[..., None, None] + np.arange(x.shape[-2])
         if positions.size == x.shape[-2]:  # the same of all items

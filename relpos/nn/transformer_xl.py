@@ -9,7 +9,7 @@ import numpy as np
 
 from relpos._attention.schemes import transformer_xl_attention
 from relpos._checks import Array, ArrayLike, DTypeLike, quiet
-from relpos._text import in_short
+from relpos._text import amount, in_short
 from relpos._twins import twin
 from relpos.nn._inputs import (
     as_input,
@@ -325,8 +325,8 @@ def check_rows(rows: int, length: int, total: int, causal: bool) -> None:
                 f"the distances {total - 1} to {1 - length})"
             )
         raise ValueError(
-            f"r: got {rows} rows for Lq = {length} and Lk = {total}, memory included; "
-            f"expected at least {need}{reason}"
+            f"r: got {amount(rows, 'row')} for Lq = {length} and Lk = {total}, memory "
+            f"included; expected at least {need}{reason}"
         )
 
 
@@ -345,9 +345,9 @@ def read_call(
     except TypeError:
         names = "".join(f", {name}=" for name in keywords)
         raise TypeError(
-            f"{type(layer).__name__}: got {len(args)} arguments after w and r{names}; "
-            f"expected (w, r, {form}attn_mask=None, mems=None), as the {owner} owns "
-            "the biases"
+            f"{type(layer).__name__}: got {amount(len(args), 'argument')} after w and "
+            f"r{names}; expected (w, r, {form}attn_mask=None, mems=None), as the "
+            f"{owner} owns the biases"
         ) from None
 
 
@@ -585,7 +585,8 @@ class ConformerRelPositionAttention(AttentionLayer):
 def check_queries(length: int, total: int) -> None:
     """Raise where the Conformer's queries are not the last of the keys' positions."""
     if 0 < total < length:
-        raise ValueError(f"query: got {length} rows; expected at most Lk = {total}")
+        rows = amount(length, "row")
+        raise ValueError(f"query: got {rows}; expected at most Lk = {total}")
 
 
 def check_pairs(shape: tuple[int, ...], batch: int, length: int, total: int) -> None:

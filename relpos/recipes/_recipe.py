@@ -23,6 +23,7 @@ from relpos._checks import (
     reject_foreign,
 )
 from relpos._tensors import is_tensor
+from relpos._text import amount
 from relpos.nn._inputs import check_shape, join_heads, product, split_heads
 from relpos.recipes._tensors import (
     as_floating,
@@ -155,8 +156,8 @@ def check_buckets(name: str, table: Array, count: int) -> None:
     """Refuse a table of T5's buckets in both directions that has too few or many."""
     if not 4 <= count <= MAX_BUCKETS:
         raise ValueError(
-            f"{name}: got shape {(*table.shape,)}, {count} buckets; expected 4 to "
-            f"{MAX_BUCKETS}"
+            f"{name}: got shape {(*table.shape,)}, {amount(count, 'bucket')}; expected "
+            f"4 to {MAX_BUCKETS}"
         )
 
 

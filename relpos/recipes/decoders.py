@@ -24,6 +24,7 @@ from relpos._checks import (
 from relpos._encodings.absolute import frequency_parts
 from relpos._encodings.rotary import apply_rotary, apply_rotary_backward, as_rotation
 from relpos._tensors import is_tensor
+from relpos._text import amount
 from relpos._twins import twin
 from relpos.recipes._recipe import (
     Arrays,
@@ -241,7 +242,8 @@ def llama4(
         keys = as_length("key_length", key_length)
     if keys < queries:
         raise ValueError(
-            f"key_length: got {keys} for {queries} queries; expected at least as many"
+            f"key_length: got {keys} for {amount(queries, 'query')}; expected at least "
+            "as many"
         )
     chunk = as_length("attention_chunk_size", attention_chunk_size)
     first = as_integers("start", as_plain("start", start))

@@ -21,6 +21,7 @@ from relpos._checks import (
     quiet,
 )
 from relpos._encodings.absolute import as_positions
+from relpos._text import amount
 from relpos.recipes._recipe import Arrays, Keywords, Recipe, as_shaped, as_table
 from relpos.recipes._tensors import (
     as_floating,
@@ -86,8 +87,8 @@ def swin(table: ArrayLike, window: int | Sequence[int]) -> Keywords:
     rows = math.prod(2 * n - 1 for n in sides)
     if biases.shape[0] != rows:
         raise ValueError(
-            f"table: {biases.shape[0]} rows for a window of {window}; expected {rows}, "
-            "the product of 2n - 1"
+            f"table: {amount(biases.shape[0], 'row')} for a window of {window}; "
+            f"expected {rows}, the product of 2n - 1"
         )
     # Labels count key minus query, and the model's table query minus key: the same rows
     # in reverse.
@@ -236,7 +237,7 @@ def beit(
     old_rows, new_rows = _count_rows(old), _count_rows(new)
     if len(table) != old_rows:
         raise ValueError(
-            f"{name}: {len(table)} rows for {tuple(old)} patches; expected "
+            f"{name}: {amount(len(table), 'row')} for {tuple(old)} patches; expected "
             f"(2h-1)(2w-1) + 3 = {old_rows}"
         )
     check_shape(name, table, table.shape[1] > 0, "a column for each head")

@@ -21,6 +21,7 @@ from relpos._checks import (
     quiet,
 )
 from relpos._encodings.absolute import sinusoidal
+from relpos._text import amount
 from relpos._twins import twin
 from relpos.nn._inputs import join_heads, split_heads
 from relpos.recipes._recipe import (
@@ -291,7 +292,8 @@ def wavlm(
     hidden = as_floating("hidden_states", hidden_states)
     width = const.shape[1] * weight.shape[1]
     fits = hidden.ndim > 1 and hidden.shape[-1] == width and width > 0
-    expected = f"(..., L, {width}), {const.shape[1]} heads of {weight.shape[1]}"
+    heads = amount(const.shape[1], "head")
+    expected = f"(..., L, {width}), {heads} of {weight.shape[1]}"
     check_shape("hidden_states", hidden, fits, expected)
     reach = as_length("max_distance", max_distance)
     check_memory("max_distance", (2 * reach + 1,), np.dtype(np.int64))
@@ -491,15 +493,15 @@ def zipformer(
     heads = as_length("num_heads", num_heads)
     if len(weight) % heads:
         raise ValueError(
-            f"linear_pos: got shape {(*weight.shape,)} for {heads} heads; expected "
-            "(H * P, E)"
+            f"linear_pos: got shape {(*weight.shape,)} for {amount(heads, 'head')}; "
+            "expected (H * P, E)"
         )
     queries = as_length("query_length", query_length)
     keys = as_length("key_length", key_length)
     if keys < queries:
         raise ValueError(
-            f"key_length: got {keys} for {queries} queries; expected at least as many "
-            "keys, those of the queries and what was cached before"
+            f"key_length: got {keys} for {amount(queries, 'query')}; expected at least "
+            "as many keys, those of the queries and what was cached before"
         )
     check_rows("key_length", keys + queries - 1, weight)
     # Distances of the first query to the last key and of the last query to the first

@@ -16,6 +16,7 @@ import numpy as np
 
 from relpos._checks import as_generator, check_keywords
 from relpos._tensors import check_kind
+from relpos._text import amount
 from relpos.reference._xp import (
     ArrayLike,
     Bools,
@@ -141,7 +142,8 @@ def table_rows(
     inside = (t >= 0) & (t < count)
     # Hidden pairs may lie anywhere: only a pair that counts is an error.
     if beyond == "raise" and xp.any(~inside & see):
-        raise IndexError(f"a visible pair lies outside the {count} rows of a table")
+        rows_of_table = amount(count, "row")
+        raise IndexError(f"a visible pair lies outside a table of {rows_of_table}")
     if beyond == "clip":
         inside = xp.ones_like(inside)
     # The clip also keeps the rows outside of the table readable; `inside` tells the

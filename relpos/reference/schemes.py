@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from relpos._text import amount
 from relpos.reference._xp import (
     ArrayLike,
     Floats,
@@ -261,8 +262,9 @@ def xl_origin(table: Floats, lq: int, lk: int, first: int | None) -> int:
     # rows. Without keys no pair reads the table.
     if lk and rows not in (lk, lk + lq - 1, 2 * lk - 1):
         raise ValueError(
-            f"rel_key: {rows} rows for {lq} queries and {lk} keys do not tell where "
-            "the table begins, so min_relative_position must be given"
+            f"rel_key: {amount(rows, 'row')} for {amount(lq, 'query')} and "
+            f"{amount(lk, 'key')}, which does not tell where the table begins: "
+            "min_relative_position must be given"
         )
     return 1 - lk
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from relpos._attention.operands import OPERANDS
 from relpos._checks import as_flag, as_integers, at_least_ndim
+from relpos._text import amount
 from relpos.torch._functions import check_tensors
 from relpos.torch._tracing import PLAIN, is_batched, is_causal_bias, unwrapped
 
@@ -70,8 +71,8 @@ def check_size(causal: Causal, queries: Any, keys: Any) -> None:
     """Raise for a mask of other lengths: PyTorch takes it for one of any length."""
     if (causal.queries, causal.keys) != (queries, keys):
         raise ValueError(
-            f"attn_mask: got a CausalBias of {causal.queries} queries and "
-            f"{causal.keys} keys; expected one of {queries} and {keys}"
+            f"attn_mask: got a CausalBias of {amount(causal.queries, 'query')} and "
+            f"{amount(causal.keys, 'key')}; expected one of {queries} and {keys}"
         )
 
 

@@ -346,8 +346,8 @@ reorder(1) -> ValueError: items: got shape (); expected (items,
 reorder([0.5]) -> TypeError: items: got …float64; expected integers
 positions(3) -> ValueError: rows: got shape (); expected (..., H
 arguments([3.0]) -> ValueError: query: got shape (1,); expected
-arguments(ones(2, H, 1, D)) -> ValueError: query: got 1 rows, but 3 tokens were appended
-    since …a row for each
+arguments(ones(2, H, 1, D)) -> ValueError: query: got 1 row, but 3 tokens came with
+    the last change; …a row for each
 """
 
 
@@ -377,7 +377,7 @@ def test_no_tokens_have_no_queries():
         given = cache.arguments(nothing)
         assert given["query_offset"] == given["key"].shape[-2] == before
         assert relpos.attention(nothing, **given).shape == nothing.shape
-        with pytest.raises(ValueError, match=r"^query: got 1 rows, but 0 tokens"):
+        with pytest.raises(ValueError, match=r"^query: got 1 row, but 0 tokens"):
             cache.arguments(ones(2, H, 1, D))
         cache.append(ones(2, H, 3, D), ones(2, H, 3, D))
 

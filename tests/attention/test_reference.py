@@ -194,7 +194,7 @@ def test_positions_outside_the_table():
             q, k, v, table, none, none, min_relative_position=-3
         ),
     ):
-        with pytest.raises(IndexError, match="outside the 3 rows"):
+        with pytest.raises(IndexError, match="outside a table of 3 rows"):
             call()
     with pytest.raises(ValueError, match="2 rows have no middle"):
         reference.attention(q, k, v, rel_key=table[:2])

@@ -189,7 +189,9 @@ def test_7_a_sequence_longer_than_the_table(rng, k):
     weights = weighted(scores / np.sqrt(D), np.eye(length))
     want = weights @ v + np.einsum("hij,ijd->hid", weights, values[distance + k])
     assert_close(relpos.shaw_attention(q, key, v, table, values), want, SAME)
-    with pytest.raises(IndexError, match=r"^rel_key: .* rows cover -\d+ to 0"):
+    with pytest.raises(
+        IndexError, match=r"^rel_key: .* table has those from -\d+ to 0"
+    ):
         relpos.relative_global_attention(q, key, v, table)  # no clipping here
 
 

@@ -145,7 +145,7 @@ w2=np.ones((3, 8)), b2=np.ones(3) -> ValueError: w2: …3 heads, but que
 b1=np.ones(7) -> ValueError: b1: …does not match w1's; expected (8,)
 key=SHORT, value=SHORT -> ValueError: query_offset: …12 queries and 9 keys is
     ambiguous, and FIRE's bias depends on it
-query=np.ones(4) -> ValueError: query: …(4,) has 1 axes
+query=np.ones(4) -> ValueError: query: …(4,) has 1 axis
 signed=1 -> TypeError: signed: …expected True or False
 num_threads=0 -> ValueError: num_threads: got 0; expected an integer from 1
 return_lse=1 -> TypeError: return_lse: …expected True or False

@@ -175,13 +175,13 @@ SHAPES = changes(
     """
 query=ones(L, D) -> ValueError: …(4, 8) has 2 axes; expected (..., H, Lq, D
 query=np.float64(1) -> ValueError: …() has 0 axes; expected
-key=ones(D) -> ValueError: …(8,) has 1 axes; expected (..., Hk, Lk, D)
+key=ones(D) -> ValueError: …(8,) has 1 axis; expected (..., Hk, Lk, D)
 value=ones(L, DV) -> ValueError: …has 2 axes; expected (..., Hk, Lk, Dv)
 query=[[[1.0, 2.0], [3.0]]] -> ValueError: …got list …not a rectangular array
 key=ones(3, H, L, 7) -> ValueError: …query's head_dim 8; expected (..., Hk, Lk, 8
 value=ones(3, H, 5, DV) -> ValueError: …key's length 4; expected (..., 2, 4, Dv
 value=ones(3, 1, L, DV) -> ValueError: …key's 2 heads; expected (..., 2, 4, Dv
-key=ones(3, 1, L, D), value=ones(3, 1, L, DV) -> ValueError: …1 heads, but query has 2;
+key=ones(3, 1, L, D), value=ones(3, 1, L, DV) -> ValueError: …1 head, but query has 2;
     expected equal…enable_gqa=True
 key=ones(3, L, D), value=ones(3, L, DV), enable_gqa=True -> ValueError: …3 heads, but
     query has 2; with enable_gqa=True … multiple
@@ -216,7 +216,7 @@ rel_key=ones(33, 5) -> ValueError: …(33, 5) does not match query's head_dim 8;
 rel_query=ones(3, DV) -> ValueError: …(3, 3)…query's head_dim 8
 rel_value=ones(3, D) -> ValueError: …(3, 8)…value's head_dim 3; expected (R, 3), (H, R,
     3)
-rel_key=ones(D) -> ValueError: …(8,) has 1 axes; expected (R, D)
+rel_key=ones(D) -> ValueError: …(8,) has 1 axis; expected (R, D)
 rel_bias=1.0 -> ValueError: …() has 0 axes; expected (R,), (H, R)
 rel_key=ones(4, 3, D) -> ValueError: …4 heads, but query has 2; expected (R, D
 rel_bias=ones(4, 3) -> ValueError: …4 heads, but query has 2; expected (R,)
@@ -263,10 +263,10 @@ labels=label(5, np.int8), rel_key=ones(6, D), rel_bias=ones(5) -> IndexError: �
 buckets=[0, 7, 1], rel_bias=ones(2) -> IndexError: …buckets[1] is 7, outside rel_bias of
     2 rows; expected 0 to 1
 buckets=[-1, 0, 1], rel_key=ones(2, D) -> IndexError: …buckets[0] is -1, outside rel_key
-rel_key=ones(3, D), beyond="raise" -> IndexError: …from -3 to 3, but its 3 rows cover -1
-    to 1; expected a longer table
+rel_key=ones(3, D), beyond="raise" -> IndexError: …from -3 to 3, but the table has those
+    from -1 to 1; expected a longer table
 rel_bias=ones(9), beyond="raise", query_offset=[0, 0, 2] -> IndexError: …from -5 to 3,
-    but its 9 rows cover -4 to 4
+    but the table has those from -4 to 4
 """,
     globals(),
 )
@@ -346,7 +346,7 @@ log_decay=steps(np.inf, np.float16), is_causal=True -> ValueError: …is inf; ex
 log_decay=steps(np.nan, np.float32), is_causal=True -> ValueError: …is nan; expected
     finite
 log_decay=-1.0, is_causal=True -> ValueError: …() has 0 axes; expected (..., H
-log_decay=-ones(L), is_causal=True -> ValueError: …(4,) has 1 axes; expected
+log_decay=-ones(L), is_causal=True -> ValueError: …(4,) has 1 axis; expected
 log_decay=-ones(1, L), is_causal=True -> ValueError: …(1, 4) does not match 2 query
     heads and 4 keys; expected (..., 2, 4)
 log_decay=-ones(H, L + 1), is_causal=True -> ValueError: …(2, 5) … and 4 keys
@@ -453,18 +453,18 @@ shaw_attention(rel_key=ones(4, D)) -> ValueError: 4 rows…odd
 shaw_attention(rel_key=ones(3, 5)) -> ValueError: head_dim 8
 relative_global_attention(rel_key=None) -> TypeError: expected fl
 relative_global_attention(rel_key=Tensor()) -> TypeError: torch
-relative_global_attention(rel_key=ones(D)) -> ValueError: 1 axes
-relative_global_attention(rel_key=ones(3, D)) -> IndexError: from -3 to 0, but its 3
-    rows cover -2 to 0
+relative_global_attention(rel_key=ones(D)) -> ValueError: 1 axis
+relative_global_attention(rel_key=ones(3, D)) -> IndexError: from -3 to 0, but the
+    table has those from -2 to 0
 relative_global_attention(is_causal=1) -> TypeError: got int; expected True or False
 relative_global_attention(is_causal=ones(L, L, dtype=bool)) -> TypeError: got an array
     of dtype bool; expected True or False
 relative_global_attention(buckets=Tensor()) -> TypeError: got a torch Tensor
-transformer_xl_attention(query=ones(D)) -> ValueError: 1 axes
-transformer_xl_attention(key=ones(D)) -> ValueError: 1 axes
+transformer_xl_attention(query=ones(D)) -> ValueError: 1 axis
+transformer_xl_attention(key=ones(D)) -> ValueError: 1 axis
 transformer_xl_attention(rel_key=None) -> TypeError: expected fl
-transformer_xl_attention(rel_key=ones(L, D)) -> IndexError: from -3 to 3, but its 4
-    rows cover -3 to 0; …is_causal
+transformer_xl_attention(rel_key=ones(L, D)) -> IndexError: from -3 to 3, but the
+    table has those from -3 to 0; …is_causal
 transformer_xl_attention(pos_bias_u=ones(7)) -> ValueError: 7
 merge_attention(out_a=ones(H, L, DV, dtype=int)) -> TypeError: int64
 merge_attention(lse_b=Tensor()) -> TypeError: .detach()

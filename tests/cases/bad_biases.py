@@ -77,7 +77,7 @@ t5_bias(weight=ones(32)) -> ValueError: (32,); expected (num_buckets, H
 t5_bias(weight=ones(2, 32, H)) -> ValueError: expected (num_buckets, H)
 t5_bias(weight=ones(8, 32)) -> ValueError: weight.T …num_buckets=8 if it
 t5_bias(weight=ones(3, H)) -> ValueError: got 3 rows; expected 4 to 4096
-t5_bias(weight=ones(1, H), bidirectional=False) -> ValueError: got 1 rows; expected 2
+t5_bias(weight=ones(1, H), bidirectional=False) -> ValueError: got 1 row; expected 2
 t5_bias(weight=ones(4097, H)) -> ValueError: got 4097 rows; expected 4 to
 t5_bias(weight=ones(128, 32)) -> ValueError: (128, 32), where T5 has 32
 t5_bias(weight=ones(16, 12), num_buckets=12) -> ValueError: (16, 12) with

@@ -231,7 +231,7 @@ MHA(8, 2, max_len=3) -> TypeError: max_len: got 3 with position=None
 MHA(6, 2, position="rope") -> ValueError: head_dim: got 3; exp… even
 MHA(8, 2, position=nn.Rotary(2))(np.zeros((2, 7, 8), "f4")) -> ValueError: head_dim: got
     2 for h
-MHA(8, 2, position=nn.ALiBi(1)) -> ValueError: position: got ALiBi of 1 heads; exp…2
+MHA(8, 2, position=nn.ALiBi(1)) -> ValueError: position: got ALiBi of 1 head; exp…2
 MHA(8, 2, position=nn.DynamicPositionBias(4, 1, 1)) -> ValueError: position: … of 1
 MHA(8, 2, position=nn.ALiBi(2), **F64) -> TypeError: position: … of float32 for
 MHA(8, 2, position=nn.ALiBi(2, **F64)) -> TypeError: position: … of float64 for

@@ -105,7 +105,7 @@ deberta(max_position=3) -> ValueError: got 3; expected an integer from 4
 deberta(max_position=2**59) -> ValueError: more bytes than memory can address
 deberta(max_position=2**59, pos_key=ones(10, D), pos_query=None) -> ValueError: more
     bytes than memory can address
-t5(weight=ones(32)) -> ValueError: 1 axes; expected (num_buckets, H)
+t5(weight=ones(32)) -> ValueError: 1 axis; expected (num_buckets, H)
 t5(weight=ones(2, 32, H)) -> ValueError: expected (num_buckets, H)
 t5(weight=ones(12, 32)) -> ValueError: weight.T …num_buckets=12 if it
 t5(weight=ones(12, 16), num_buckets=16) -> ValueError: (12, 16) with num_buckets=16;
@@ -116,7 +116,7 @@ t5(max_distance=8) -> ValueError: got 8; expected an integer from 9
 xlnet(rel_key=TEXT) -> TypeError: dtype <U1; expected float16
 xlnet(pos_bias_u="u") -> TypeError: got str; expected float16
 xlnet(pos_bias_v=None) -> TypeError: got NoneType; expected float16
-xlnet(rel_key=ones(D)) -> ValueError: 1 axes; expected (H, R, D)
+xlnet(rel_key=ones(D)) -> ValueError: 1 axis; expected (H, R, D)
 xlnet(key_length=-1) -> ValueError: got -1; expected an integer from 0
 xlnet_segments(argument="query") -> ValueError: got 'query'; expected one of 'attn_mask'
 xlnet_segments(query=ones(L, D)) -> ValueError: (4, 8); expected (...,
@@ -125,7 +125,7 @@ xlnet_segments(pos_bias_s=ones(D)) -> ValueError: (8,); expected (2, 8)
 xlnet_segments(different=ones(L, L)) -> TypeError: float64; expected bool
 xlnet_segments(different=ones(5, 1, L, L, dtype=bool)) -> ValueError: (5, 1, 4, 4);
     expected … broadcasts to (3, 2, 4, 4)
-swin(table=ones(15)) -> ValueError: 1 axes; expected (prod(2n-1), H)
+swin(table=ones(15)) -> ValueError: 1 axis; expected (prod(2n-1), H)
 swin(window=(2, 0)) -> ValueError: got 0; expected an integer from 1 to
 swin(window=(2, 3.0)) -> TypeError: got float; expected an integer
 swin(window="23") -> TypeError: got str; expected an integer or a sequ
@@ -138,16 +138,16 @@ botnet(rel_width=ones(3, D)) -> ValueError: (3, 8) for 3 … (5, 8)
 botnet(grid=(2, 3, 1)) -> ValueError: (2, 3, 1); expected (h, w)
 botnet(grid=3) -> ValueError: got 3; expected (h, w)
 botnet(rel_width=ones(5, D + 1)) -> ValueError: (5, 9) for … (5, 8)
-mpnet(weight=ones(32)) -> ValueError: 1 axes; expected (num_buckets, H)
+mpnet(weight=ones(32)) -> ValueError: 1 axis; expected (num_buckets, H)
 mpnet(weight=ones(12, 32)) -> ValueError: weight.T …num_buckets=12 if it
 mpnet(max_distance=8) -> ValueError: got 8; expected an integer from 9
 umt5(weight=ones(32, H), num_buckets=8) -> ValueError: num_buckets=8;
 vits(emb_rel_k=ones(5, D)) -> ValueError: (5, 8); expected (1, 2 win
-vits(emb_rel_v=ones(D)) -> ValueError: 1 axes; expected (1, 2 window
+vits(emb_rel_v=ones(D)) -> ValueError: 1 axis; expected (1, 2 window
 vits(emb_rel_v=Tensor()) -> TypeError: .detach()
 wav2vec2_bert(distance_embedding=ones(72, D)) -> ValueError: (72, 8); expected (left +
     right + 1, D), 64 + 8 + 1 rows
-wav2vec2_bert(distance_embedding=ones(73)) -> ValueError: 1 axes; expected
+wav2vec2_bert(distance_embedding=ones(73)) -> ValueError: 1 axis; expected
 wav2vec2_bert(left_max_position_embeddings=-1) -> ValueError: got -1; expected an
     integer from 0
 wav2vec2_bert(right_max_position_embeddings=-1) -> ValueError: got -1; expected an
@@ -260,7 +260,7 @@ gemma3n_audio(logit_cap=0.0) -> ValueError: 0.0; expected a positive
 gemma4_audio(relative_k_proj=ones(H * D, 0)) -> ValueError: expected an even E
 gemma4_audio(context_left=1) -> ValueError: got 1; expected an integer from
 gemma4_audio(chunk_size=0) -> ValueError: got 0; expected an integer from 1
-pope(x=ones(4)) -> ValueError: shape (4,) has 1 axes; expected (..., L, D
+pope(x=ones(4)) -> ValueError: shape (4,) has 1 axis; expected (..., L, D
 pope(bias=ones(3)) -> ValueError: got shape (3,); …(4,) or (2, 4)
 pope(bias=ones(3, 4)) -> ValueError: got shape (3, 4); expected (D,) or
 pope(bias=ones(2, 1, 4)) -> ValueError: got shape (2, 1, 4); expected

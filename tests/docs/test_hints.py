@@ -13,6 +13,7 @@ import relpos
 from relpos import nn
 from relpos._checks import hinted
 from relpos._hints import KEYWORDS
+from relpos._schemes import SCHEMES
 
 X = np.ones((2, 4, 3))
 PAIRS = [(there, name) for there, names in KEYWORDS.items() for name in names.split()]
@@ -116,14 +117,69 @@ def test_an_unknown_name_that_is_like_no_other_gets_the_list():
 
 
 def test_missing_and_surplus_arguments():
-    wanted = "value: got no argument; expected one, which attention needs"
+    wanted = "attention() needs an argument 'value'"
     assert said(relpos.attention, X, X) == wanted
+    wanted = "Linear() needs an argument 'out_features'"
+    assert said(nn.Linear, 1) == wanted
+    assert said(nn.Linear(1, 2)) == "Linear.__call__() needs an argument 'x'"
     wanted = "query: got one argument by position, one by name; expected one"
     assert said(relpos.attention, X, X, X, query=X) == wanted
     text = said(relpos.attention, X, X, X, None, 0.0, False, 1.0)
-    assert text.startswith("attention: got 7 arguments by position; expected at most")
-    assert "6 (scale, enable_gqa" in text and text.endswith("out go by name)")
-    assert said(nn.Linear, 1, 2, True, 3).startswith("Linear: got 4 arguments")
+    assert text.startswith("attention() takes at most 6 positional arguments, but got ")
+    assert "7 (scale, enable_gqa" in text and text.endswith("out go by name)")
+    text = said(relpos.kerple_bias, 1, 2, 3, "log")
+    assert text.endswith(
+        "at most 3 positional arguments, but got 4 (kind goes by name)"
+    )
+    text = said(relpos.get_num_threads, 1)
+    assert text == "get_num_threads() takes no positional argument, but got 1"
+    text = said(relpos.KVCache, 1, 2)
+    assert text == "KVCache() takes at most 1 positional argument, but got 2"
+
+
+#: A scheme that is named where attention takes its arguments, and what to do for it.
+SCHEMES_AS_KEYWORDS = {
+    "alibi": "pass rel_bias=relpos.alibi_bias(H, L)",
+    "ALiBi": "pass rel_bias=relpos.alibi_bias(H, L)",
+    "kerple": "pass rel_bias=relpos.kerple_bias(r1, r2, L)",
+    "t5": "pass **relpos.recipes.t5(weight)",
+    "shaw": "call relpos.shaw_attention",
+    "music": "call relpos.relative_global_attention",
+    "rope": "pass query and key through relpos.apply_rotary",
+    "sinusoidal": "add relpos.sinusoidal(positions, dim) to the tokens",
+    "rel_bias": "pass rel_bias",
+    "nope": "leave it out",
+}
+
+
+@pytest.mark.parametrize("scheme", SCHEMES_AS_KEYWORDS)
+def test_a_scheme_as_a_keyword_leads_to_its_function(scheme):
+    hint = f"for {scheme!r}, {SCHEMES_AS_KEYWORDS[scheme]}"
+    for name in ("scheme", "position", "position_embedding_type"):
+        text = said(relpos.attention, X, X, X, **{name: scheme})
+        assert text == f"{name}: got an unexpected keyword argument {name!r}; {hint}"
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.name)
+def test_every_scheme_as_a_keyword_leads_somewhere(scheme):
+    for name in (*scheme.names, *scheme.variants):
+        text = said(relpos.attention, X, X, X, scheme=name)
+        assert f"; for {name!r}, " in text
+    text = said(relpos.attention, X, X, X, scheme="waltz")
+    assert "; expected one of query, key," in text
+    text = said(relpos.get_num_threads, scheme="alibi")
+    assert text.endswith("expected none, as get_num_threads has none")
+
+
+@pytest.mark.torch
+def test_a_scheme_as_a_keyword_leads_to_its_function_of_tensors():
+    pytest.importorskip("torch")
+    text = said(relpos.torch.attention, X, X, X, scheme="alibi")
+    assert text.endswith("for 'alibi', pass rel_bias=relpos.torch.alibi_bias(H, L)")
+    text = said(relpos.torch.attention, X, X, X, scheme="t5")
+    assert text.endswith("for 't5', pass **relpos.recipes.t5(weight)")
+    text = said(relpos.torch.attention, X, X, X, scheme="music")
+    assert text.endswith("call relpos.torch.relative_global_attention")
 
 
 TABLE = np.ones((7, 3))

@@ -17,6 +17,12 @@ CAME = re.compile(r"\b(got|shape|given|has|None|overlaps|leads|runs|read-only|\d
 WANTED = re.compile(r"\b(expected|did you mean|pass)\b")
 
 
+#: A call with too few or too many arguments: what is called comes first.
+DOES_NOT_FIT = re.compile(
+    r"(\w+)\(\) (needs an argument '\w+'|takes .* positional arguments?, but got \d+)"
+)
+
+
 @pytest.mark.parametrize("name", STORED)
 def test_texts_of_a_function(name):
     if name not in EVERY:
@@ -24,10 +30,15 @@ def test_texts_of_a_function(name):
         pytest.skip("a package is not installed")
     function, good = EVERY[name]
     found = misuse.errors_of(function, good)
+    called = name.rpartition(".")[2]
     for kind, error in found:
+        misfit = DOES_NOT_FIT.match(str(error))
+        if misfit:
+            assert misfit[1] == called, (kind, error)
+            continue
         first, colon, rest = str(error).partition(":")
         assert colon and CAME.search(rest) and WANTED.search(rest), (kind, error)
-        known = {*inspect.signature(function).parameters, name.rpartition(".")[2]}
+        known = {*inspect.signature(function).parameters, called}
         if "keyword" not in kind:  # these are named as they were given
             assert re.split(r"\W", first)[0] in known, (kind, error)
     assert misuse.block_of(name, found) == STORED[name], AGAIN

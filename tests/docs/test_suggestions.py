@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import pickle
 import subprocess
@@ -70,6 +71,8 @@ SOUGHT = {
     "replace_attention": "relpos.torch.replace_attention",
 }
 
+TORCH_LAYER = 'relpos.torch.nn.RelativeMultiheadAttention(position="{}")'
+
 #: In modules of relpos: a name of the same module, where it has one.
 IN_MODULES = {
     "torch.scaled_dot_product_attention": "relpos.torch.attention",
@@ -83,6 +86,32 @@ IN_MODULES = {
     "recipes.gemma": "relpos.recipes.gemma2",
     "plot.heatmap": "relpos.plot.attention_map",
     "data.compare": "relpos.compare",
+    "data.bach": "relpos.data.chorales",
+    "recipes.llama": "relpos.rotary_from_config and relpos.apply_rotary",
+    "recipes.mistral": "relpos.rotary_from_config and relpos.apply_rotary",
+    "recipes.bloom": "relpos.alibi_bias",
+    "plot.positional_encoding": "relpos.plot.encoding_map",
+    "plot.alibi": "relpos.plot.bias_by_distance",
+    "plot.t5": "relpos.plot.bias_by_distance",
+    "plot.rope": "relpos.plot.rotary_wheel",
+    "plot.shaw": "relpos.plot.fingerprint",
+    "plot.fire": "relpos.plot.fingerprint",
+    "plot.graph": "relpos.plot.attention_graph",
+    "plot.softcap": "relpos.plot.attention_map",
+    "plot.skew": "relpos.plot.skew_steps",
+    "nn.Attention": "relpos.nn.MultiheadAttention",
+    "nn.MultiHeadAttention": "relpos.nn.MultiheadAttention",
+    "nn.T5Attention": 'relpos.nn.MultiheadAttention(position="t5")',
+    "nn.t5": "relpos.nn.T5Bias",
+    "nn.RotaryEmbedding": "relpos.nn.Rotary",
+    "nn.PositionalEncoding": "relpos.nn.SinusoidalEncoding",
+    "nn.TransformerEncoder": "relpos.nn.TransformerLayer",
+    "nn.deberta": "relpos.recipes.deberta",
+    "torch.nn.Attention": "relpos.torch.nn.RelativeMultiheadAttention",
+    "torch.nn.T5Attention": TORCH_LAYER.format("t5"),
+    "torch.nn.ALiBi": TORCH_LAYER.format("alibi"),
+    "torch.nn.ShawRelativeAttention": TORCH_LAYER.format("shaw"),
+    "torch.nn.deberta": TORCH_LAYER.format("deberta"),
 }
 
 
@@ -108,6 +137,29 @@ def test_what_is_sought_in_a_module(name):
     assert str(caught.value) == f"{problem}; did you mean {IN_MODULES[name]}?"
     with pytest.raises(AttributeError, match=r"no attribute '_frobnicate'$"):
         _ = room._frobnicate
+
+
+CACHES = [
+    (relpos.KVCache, "update", "append"),
+    (relpos.KVCache, "get_seq_length", "lengths"),
+    (relpos.KVCache, "key_cache", "key"),
+    (nn.KVCaches, "reorder_cache", "reorder"),
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "there"), CACHES)
+def test_what_is_sought_in_a_cache(kind, name, there):
+    cache = kind()
+    with pytest.raises(AttributeError) as caught:
+        getattr(cache, name)
+    wanted = f"{kind.__name__!r} object has no attribute {name!r}"
+    assert str(caught.value) == f"{wanted}; did you mean {kind.__name__}.{there}?"
+    assert hasattr(kind, there) and not hasattr(cache, name)
+    with pytest.raises(AttributeError, match=r"no attribute 'frobnicate'$") as caught:
+        cache.frobnicate  # noqa: B018
+    assert (caught.value.name, caught.value.obj) == ("frobnicate", cache)
+    for other in (copy.deepcopy(cache), pickle.loads(pickle.dumps(cache))):
+        assert type(other) is kind and len(other) == 0
 
 
 @pytest.mark.parametrize("there", TRIED)

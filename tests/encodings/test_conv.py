@@ -331,7 +331,7 @@ weight=ones(5, 3, 3, dtype=int) -> TypeError: weight: …expected float16
 weight=Tensor() -> TypeError: weight: ….detach()
 bias=ones(4) -> ValueError: bias: got shape (4,); expected (5,)
 bias=ones(2, 5) -> ValueError: bias: got shape (2, 5)
-x=ones(5) -> ValueError: x: shape (5,) has 1 axes; expected (..., L, E
+x=ones(5) -> ValueError: x: shape (5,) has 1 axis; expected (..., L, E
 x=MASKED -> TypeError: x: got a MaskedArray
 mask=ones(2, 6) -> TypeError: mask: got dtype float64; expected bool
 mask=ones(3, 6, dtype=bool) -> ValueError: mask: shape (3, 6) does not br

@@ -121,7 +121,7 @@ test_bad_axial = refused(
     relpos.axial_angles,
     {"coordinates": ones(5, 2), "inv_freq": ones(3)},
     """
-coordinates=ones(5) -> ValueError: coordinates: shape (5,) has 1 axes; exp
+coordinates=ones(5) -> ValueError: coordinates: shape (5,) has 1 axis; exp
 coordinates=[[True]] -> TypeError: coordinates: got dtype bool; expected int
 coordinates=Tensor() -> TypeError: coordinates: got a torch Tensor
 coordinates=[[2**53]] -> ValueError: coordinates: …float64 rounds

@@ -46,7 +46,7 @@ positions=np.arange(5), offset=2**53 - 4 -> ValueError: offset: leads to positio
 positions=np.zeros(5), offset=2**53 + 1 -> ValueError: offset: …float64 rounds
 base=0.0 -> ValueError: base: got 0.0; expected a positive number
 magnitude=np.inf -> ValueError: magnitude: got inf; expected a finite num
-x=ones(6) -> ValueError: x: shape (6,) has 1 axes; expected (..., L
+x=ones(6) -> ValueError: x: shape (6,) has 1 axis; expected (..., L
 x=ones(5, 7) -> ValueError: x: got D = 7; expected an even number of col
 x=np.broadcast_to(1.0, (1, 2**21)) -> ValueError: x: got D = 2097152; expected an even
     number … or rotary_dim=

@@ -87,8 +87,8 @@ rel_key=ones(0, D) -> ValueError: rel_key: …has no rows
 rel_value=ones(3, 4, DV) -> ValueError: rel_value: …3 heads, but query has 2
 rel_value=ones(3, 1, 4, DV) -> ValueError: rel_value: batch axes
 rel_key=ones(3, D, dtype=int) -> TypeError: rel_key: …expected float16
-key=ones(2, 1, LK, D) -> ValueError: value: …1 heads
-key=ones(1, LK, D), value=ones(1, LK, DV) -> ValueError: key: 1 heads, but query has 2;
+key=ones(2, 1, LK, D) -> ValueError: value: …1 head
+key=ones(1, LK, D), value=ones(1, LK, DV) -> ValueError: key: 1 head, but query has 2;
     expected equal numbers
 value=ones(2, H, 3, DV) -> ValueError: value: …key's length 4
 query=ones(3, H, LQ, D) -> ValueError: key: batch axes

@@ -147,14 +147,18 @@ def test_the_closest_is_named_where_it_is_near():
     assert relpos.diagnose(nothing, **arguments).closest is None
 
 
+#: Begin of the error for a call that has no keys.
+KEY = r"^diagnose\(\) needs an argument 'key'\. "
+
+
 def test_a_layer_with_projections_says_what_to_do():
     layer = relpos.nn.RelativeGlobalAttention(32, 4, max_len=64, rng=0)
     x = np.ones((2, 19, 32), np.float32)
-    with pytest.raises(TypeError, match=r"^key: got no argument; .*relpos\.compare"):
+    with pytest.raises(TypeError, match=KEY + r".*\(layer of relpos, mine, x, weig"):
         relpos.diagnose(layer, x)
-    with pytest.raises(TypeError, match=r"^key: got no argument; .*projections"):
+    with pytest.raises(TypeError, match=KEY + r".*projections"):
         relpos.diagnose(mine=layer, query=x)
-    with pytest.raises(TypeError, match=r"^query: got no argument"):
+    with pytest.raises(TypeError, match=r"^diagnose\(\) needs an argument 'query'$"):
         relpos.diagnose(layer)
     linear = relpos.nn.Linear(32, 32, rng=0)
 
@@ -283,12 +287,12 @@ def test_heads_elsewhere_and_another_difference():
         (TypeError, "^rng: got an unexpected keyword argument", {"rng": 0}),
         (
             TypeError,
-            "^rel_key: got no argument; .* wants rel_key, pos_bias_u, pos_bias_v",
+            r"^diagnose\(\) needs an argument 'rel_key' .* wants rel_key, pos_bias_u",
             {"rel_key": None, "scheme": "xl"},
         ),
         (
             TypeError,
-            "^w1: got no argument; .* wants w1, b1, w2, b2, c, thr",
+            r"^diagnose\(\) needs an argument 'w1' .* wants w1, b1, w2, b2, c, thr",
             {"scheme": "fire"},
         ),
         (ValueError, "^rel_key: 4 rows", {"rel_key": np.ones((4, 8))}),
@@ -555,7 +559,9 @@ def test_a_layer_with_projections_that_fits_nothing():
     x = np.random.default_rng(1).standard_normal((2, 6, 8))
     found = relpos.diagnose(layer, x, x, x)
     assert found.kind == "unknown"
-    assert "For a layer with projections, pass a function" in found.verdict
+    assert (
+        "For a layer with projections, call relpos.compare(layer of " in found.verdict
+    )
     assert "projections" not in relpos.diagnose(x, x, x, x).verdict
 
 

@@ -367,7 +367,7 @@ def test_settings_are_no_tensors():
         recipes.t5(torch.ones(32, 2), max_distance=torch.tensor(128))
     with pytest.raises(TypeError, match=r"^query_length: got a tensor; expected none"):
         recipes.llama4(torch.tensor(5))
-    with pytest.raises(TypeError, match="head_dim: got no argument"):
+    with pytest.raises(TypeError, match=r"inkling\(\) needs an argument 'head_dim'"):
         recipes.inkling(torch.ones(2, 3))
 
 

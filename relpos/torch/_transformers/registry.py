@@ -13,6 +13,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.masking_utils import sdpa_mask
 from transformers.utils.output_capturing import _active_collector
 
+from relpos._text import amount
 from relpos._warn import warn
 from relpos.torch import attention
 from relpos.torch._transformers.names import INSTALLED, WITHOUT_EFFECT, check_terms
@@ -271,9 +272,10 @@ def _is_causal(module: torch.nn.Module, queries: int, keys: int) -> bool:
         is_causal = getattr(config, "is_decoder", False)
         if is_causal and queries not in (1, keys):
             raise ValueError(
-                f"attention_mask: got None with {queries} queries and {keys} keys for "
-                f"a {type(module).__name__} without is_causal; expected a mask, as "
-                "nothing says whether its decoder attends to itself or to an encoder"
+                f"attention_mask: got None with {amount(queries, 'query')} and "
+                f"{amount(keys, 'key')} for a {type(module).__name__} without "
+                "is_causal; expected a mask, as nothing says whether its decoder "
+                "attends to itself or to an encoder"
             )
     return bool(is_causal)
 

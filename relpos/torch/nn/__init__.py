@@ -32,11 +32,12 @@ from relpos._suggestions import absent as _absent, publish as _publish
 from relpos.torch.nn._absolute import *
 from relpos.torch.nn._attention import *
 from relpos.torch.nn._multihead import *
+from relpos.torch.nn._positions import SCHEMES as _POSITIONS
 
 __all__ = _publish(globals())
 
 if not TYPE_CHECKING:
-    __getattr__ = _absent(__name__)
+    __getattr__ = _absent(__name__, _POSITIONS)
 
 
 def __dir__() -> list[str]:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from relpos._checks import as_flag, kind_of
 from relpos._schemes import same_name
+from relpos._text import amount
 from relpos.nn._inputs import as_probability, as_settings, as_size, check_offset
 from relpos.nn.multihead import as_causal
 from relpos.nn.position import MUSIC_ROWS
@@ -471,9 +472,9 @@ class RelativeMultiheadAttention(Layer, nn.MultiheadAttention):
                 check_offset(offset, length, total, scheme.limit)
         if offset is None:
             raise ValueError(
-                f"query_offset: got None for {length} queries and {total} keys; "
-                f"expected an integer, as position={self.position!r} asks where query "
-                "0 is"
+                f"query_offset: got None for {amount(length, 'query')} and "
+                f"{amount(total, 'key')}; expected an integer, as "
+                f"position={self.position!r} asks where query 0 is"
             )
         return offset
 

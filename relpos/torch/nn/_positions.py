@@ -23,6 +23,7 @@ from relpos import recipes
 from relpos._biases import MAX_BUCKETS
 from relpos._checks import POSITION_LIMIT
 from relpos._suggestions import as_scheme
+from relpos._text import amount
 from relpos.nn import position as layers
 from relpos.nn._inputs import about_max_len, as_settings
 from relpos.nn.multihead import default_sizes
@@ -373,8 +374,9 @@ class Rotary(Position):
     def start(self, module: Any, options: Options) -> None:
         if module.head_dim % 2:
             raise ValueError(
-                f"num_heads: got {module.num_heads}, heads of {module.head_dim} "
-                "columns, with position='rope'; expected an even number of columns"
+                f"num_heads: got {module.num_heads}, heads of "
+                f"{amount(module.head_dim, 'column')}, with position='rope'; expected "
+                "an even number of columns"
             )
         module.base = float(module.sizes["base"])
 
