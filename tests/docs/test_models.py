@@ -16,30 +16,25 @@ PAGE = "docs/models.md"
 if not (ROOT / PAGE).exists():
     pytest.skip("no docs/ in this tree", allow_module_level=True)
 
-LINES = re.findall(r"^\| (?!model \|)(.*) \|$", text(PAGE), re.MULTILINE)
+INTRODUCTION, _, TABLES = text(PAGE).partition("\n## ")
+LINES = re.findall(r"^\| (?!model \|)(.*) \|$", TABLES, re.MULTILINE)
 CELLS = [[cell.strip() for cell in line.split(" |")] for line in LINES]
-FOLDED = dict(
-    re.findall(
-        r"^<details><summary>([^\n]*)</summary>\n\n```python\n(.*?)^```$",
-        text(PAGE),
-        re.MULTILINE | re.DOTALL,
-    )
-)
-ROWS = {
-    model: (stored, FOLDED[model] if call == "folded below" else call.strip("`"))
-    for model, stored, call, _ in CELLS
-}
+#: The lines of each call, and what they need.
+CALLS = {model: re.findall(r"`([^`]*)`", call) for model, call, *_ in CELLS}
+ROWS = {model: (stored, "\n".join(CALLS[model])) for model, _, stored, _ in CELLS}
 #: The column that says what a row is compared with, by model.
 SOURCES = {model: compared for model, *_, compared in CELLS}
 SIZES = {
     "H": 4,
     "L": 6,
     "D": 12,
+    "Dp": 6,
+    "Dr": 6,
     "E": 10,
     "F": 5,
+    "R": 16,
     "K": 2,
     "P": 8,
-    "R": 6,
     "h": 2,
     "w": 3,
 }
@@ -164,13 +159,18 @@ def names_of(model, stored, call):
     return names
 
 
+def result_of(call, names):
+    """Run the lines of a call, and return the value of the last one."""
+    *before, last = ast.parse(call).body
+    exec(ast.unparse(before), names)
+    return eval(ast.unparse(last), names)
+
+
 @pytest.mark.parametrize("model", ROWS)
 def test_a_line_runs(model):
     stored, call = ROWS[model]
     names = names_of(model, stored, call)
-    *before, last = ast.parse(call).body
-    exec(ast.unparse(before), names)
-    out = eval(ast.unparse(last), names)
+    out = result_of(call, names)
     like = names[next((x for x in ("q1", "q") if re.search(rf"\b{x}\b", call)), "x")]
     assert out.shape == like.shape and np.isfinite(out).all()
     used = set(re.findall(r"\w+", call))
@@ -191,9 +191,7 @@ def test_a_line_runs_on_tensors(model):
             for name, value in names.items():
                 if isinstance(value, np.ndarray):
                     names[name] = torch.from_numpy(value)
-        *before, last = ast.parse(call).body
-        exec(ast.unparse(before), names)
-        outs.append(eval(ast.unparse(last), names))
+        outs.append(result_of(call, names))
     want, got = outs
     assert type(got) is torch.Tensor and str(got.dtype) == f"torch.{want.dtype}"
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
@@ -206,16 +204,36 @@ def test_a_sliding_window_may_be_null(model):
     for size in (4, None, SIZES["L"]):
         names = names_of(model, *ROWS[model])
         names["config"] = names["config"] | {"sliding_window": size}
-        *before, last = ast.parse(call).body
-        exec(ast.unparse(before), names)
-        outs[size] = eval(ast.unparse(last), names)
+        outs[size] = result_of(call, names)
     assert np.array_equal(outs[None], outs[SIZES["L"]])
     assert not np.array_equal(outs[None], outs[4])
 
 
-def test_there_are_lines_enough_and_each_model_has_one():
+def test_there_are_lines_enough_and_each_has_its_call():
+    """Every call is in its row, as one span of code for each of its lines."""
     assert len(ROWS) == len(LINES) >= 40
-    assert {m for m, _, call, _ in CELLS if call == "folded below"} == FOLDED.keys()
+    for model, call, *_ in CELLS:
+        assert call == "<br>".join(f"`{line}`" for line in CALLS[model]) != ""
+    assert "<details>" not in text(PAGE)
+
+
+@pytest.mark.parametrize("part", ["encoder", "decoder"])
+def test_a_decoder_of_t5_does_not_see_what_comes_later(part):
+    stored, call = ROWS[f"T5, Flan-T5, mT5: {part}"]
+    names = names_of("T5", stored, call)
+    before = result_of(call, names)
+    names["v"][:, -1] += 1
+    changed = np.abs(result_of(call, names) - before).max(axis=(0, 2)) > 0
+    assert changed[-1] and changed[:-1].any() == (part == "encoder")
+
+
+def test_a_letter_has_one_meaning():
+    """The page explains each letter of its shapes once, and no other letter."""
+    rows = re.findall(r"^\| ([\w, ]+) \| ", INTRODUCTION, re.MULTILINE)
+    letters = ", ".join(row for row in rows if row != "letter").split(", ")
+    shapes = [re.findall(r"` \(([^`]*)\)", stored) for _, _, stored, _ in CELLS]
+    used = set(re.findall(r"[A-Za-z]\w*", str(shapes)))
+    assert letters == [*SIZES] and used == {*letters}
 
 
 #: Upstreams of recorded cases that are the code of a model's authors.
@@ -273,11 +291,8 @@ def test_every_recipe_has_a_row_that_says_it():
     assert used | parts | {"Recipe", "from_config"} >= set(recipes.__all__)
 
 
-def test_calls_are_as_narrow_as_their_cells():
-    assert all(len(call) <= 74 for *_, call, _ in CELLS)
-    assert (
-        max(len(line) for call in FOLDED.values() for line in call.splitlines()) <= 78
-    )
+def test_lines_of_calls_are_short():
+    assert max(len(line) for lines in CALLS.values() for line in lines) <= 88
 
 
 def test_the_readme_links_the_page():
