@@ -32,21 +32,21 @@ def heading(name: str) -> tuple[str, str]:
 
 def lists() -> str:
     """Return a row for each scheme, and one for each function that serves any."""
-    lines = ["| scheme | what it is | models | functions |", "|---|---|---|---|"]
+    lines = ["| scheme | what it is, and its functions | models |", "|---|---|---|"]
     for scheme in SCHEMES:
         title, first = heading(scheme.name)
         names = [name for name in scheme.functions if name[:3] != "nn."]
+        # The names are in the column of the sentence, which is the wide one.
         functions = ", ".join(f"`{name}`" for name in names)
+        link = f"[{title}](schemes/{scheme.name}.md)"
         models = ", ".join(scheme.models)
-        cells = f"[{title}](schemes/{scheme.name}.md)", first, models, functions
-        lines.append(f"| {' | '.join(cells)} |")
+        lines.append(f"| {link} | {first}.<br>{functions} | {models} |")
     lines += ["", "| for | function | what it does |", "|---|---|---|"]
     for head, names in GENERAL.items():
         for name in names:
-            said = (inspect.getdoc(getattr(relpos, name)) or "").partition("\n")[0]
-            lines.append(
-                f"| {head} | `{name}` | {said.replace('``', '`').rstrip('.')} |"
-            )
+            summary = (inspect.getdoc(getattr(relpos, name)) or "").partition("\n")[0]
+            summary = summary.replace("``", "`").rstrip(".")
+            lines.append(f"| {head} | `{name}` | {summary} |")
             head = ""
     return "\n".join(lines)
 
