@@ -40,7 +40,7 @@ def pictures(report: Report) -> None:
     try:
         missing = draw_missing(report)
     except ImportError:
-        report.say("missing")
+        report.lacks("matplotlib", "missing")
         return
     report.check("pictures missing", missing, 0)
 
@@ -210,7 +210,7 @@ def summary(report: Report) -> Iterator[str]:
         yield f"<p>The demo checked:</p>\n<ul>{lines}</ul>"
     # A step that still runs has no end yet, and so no seconds.
     rows = [
-        [step["title"], verdict(step["checks"]) or "-", f"{seconds:.1f} s"]
+        [step["title"], verdict(step) or "-", f"{seconds:.1f} s"]
         for step, seconds in zip(report.steps, report.seconds, strict=False)
     ]
     yield table("The parts of the demo.", ["part", "checks", "time"], rows)
@@ -248,7 +248,7 @@ def section(
     yield from texts
     if step["checks"]:
         rows = [[check["name"], *limits(check)] for check in step["checks"]]
-        name = f"{verdict(step['checks'])}: values and limits"
+        name = f"{verdict(step)}: values and limits"
         yield folded(name, boxed("", ["check", "value", "limit"], rows))
     yield "</section>"
 

@@ -47,6 +47,7 @@ class Step(TypedDict):
     text: list[str]
     tables: list[Table]
     checks: list[Check]
+    missing: NotRequired[str]  # the package without which the step does nothing
     curves: NotRequired[dict[str, dict[str, list[float]]]]
 
 
@@ -55,8 +56,11 @@ def in_words(check: Check) -> str:
     return "{name}: {value:.3g} {relation} {limit:.3g}".format(**check)
 
 
-def verdict(checks: Sequence[Check]) -> str:
+def verdict(step: Step) -> str:
     """Return the number of checks that passed, or that failed if any did."""
+    if "missing" in step:
+        return f"{step['missing']} is missing"
+    checks = step["checks"]
     failed = sum(not check["passed"] for check in checks)
     if failed:
         return f"{failed} of {len(checks)} checks FAILED"
@@ -151,10 +155,10 @@ class Report:
     def end(self) -> None:
         self.ends.append(perf_counter())
         step, number = self.steps[-1], len(self.steps)
-        result = verdict(step["checks"])
-        colour = 31 if "FAILED" in result else 32
-        line = f"{number:>2}. {step['title']:<47}"
-        self.write(f"{line} {self._paint(f'{result:<20}', colour)}", end="")
+        result = verdict(step)
+        colour = 31 if "FAILED" in result else 33 if "missing" in step else 32
+        line = f"{number:>2}. {step['title']:<46}"
+        self.write(f"{line} {self._paint(f'{result:<21}', colour)}", end="")
         self.write(f" {self.seconds[-1]:5.1f} s")
 
     def progress(self, text: str = "") -> None:
@@ -175,6 +179,11 @@ class Report:
     def say(self, key: str, **values: Any) -> None:
         self.note(self.text(key, **values))
         self.blocks[-1].append(("text", self.text(key, **values)))
+
+    def lacks(self, package: str, key: str) -> None:
+        """End a step that needs a package which is not installed, and say so."""
+        self.steps[-1]["missing"] = package
+        self.say(key)
 
     def covers(self, **values: Any) -> None:
         """Add a line about what this step checks to the summary."""

@@ -135,7 +135,7 @@ def vector_per_pair(report: Report) -> None:
 def pytorch(report: Report) -> None:
     report.begin("pytorch")
     if find_spec("torch") is None:
-        report.say("absent")
+        report.lacks("PyTorch", "absent")
         return
     # torch is imported only where it is installed.
     version = import_module("torch").__version__

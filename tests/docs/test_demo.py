@@ -5,13 +5,14 @@ from __future__ import annotations
 import io
 import json
 import re
+import shutil
 import sys
 from html.parser import HTMLParser
-from importlib.util import find_spec
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from documents import ROOT
 
 import relpos
 from relpos import __main__
@@ -112,7 +113,7 @@ def test_every_text_fits(report):
     """Titles fit a line of 80 columns, and all texts are said by a step."""
     titles = [step["title"] for name, step in TEXTS.items() if "title" in step]
     assert len(titles) == len(programme.STEPS)
-    assert all(len(title) <= 47 for title in titles)
+    assert all(len(title) <= 46 for title in titles)
     assert {*TEXTS["cases"]} == {*cores.CORES, *recorded.LAYERS}
     assert {*TEXTS["picture"]} == {*page.PICTURES}
     for texts in TEXTS["picture"].values():
@@ -435,12 +436,10 @@ def test_the_terminal_has_80_columns(monkeypatch, tmp_path, report):
 
 
 def test_pytorch(monkeypatch, report):
-    """The last step: equal, or why there is nothing to compare."""
+    """The last step compares every scheme."""
     assert programme.STEPS[-1] is schemes.pytorch
+    pytest.importorskip("torch")
     text = run_step(programme.pytorch, report)
-    if find_spec("torch") is None:
-        assert "PyTorch is not installed" in text and report.checks == []
-        return
     assert f"the outputs of {len(ROWS)} schemes" in text
     assert report.failed == 0 and report.passed > 80
     worse = schemes.check_row(ROWS[-1])
@@ -449,6 +448,30 @@ def test_pytorch(monkeypatch, report):
     failing = Report(stream=io.StringIO())
     programme.pytorch(failing)
     assert failing.failed == len(ROWS)
+
+
+def test_a_part_that_needs_pytorch_says_that_it_is_missing(monkeypatch, report):
+    """In its text, its line in the terminal, the table of parts, and the JSON."""
+    monkeypatch.setattr(schemes, "find_spec", lambda name: None)
+    assert "PyTorch is not installed" in run_step(programme.pytorch, report)
+    assert (
+        report.checks == [] and report.as_dict(0.0)["steps"][0]["missing"] == "PyTorch"
+    )
+    assert "PyTorch is missing" in report.stream.getvalue()
+    assert "<td>PyTorch is missing</td>" in page.page(report)
+
+
+def test_the_page_fits_a_screen_and_a_phone(monkeypatch, tmp_path, complete):
+    """The table of layers fits a screen; on a phone tables scroll in their box."""
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    layout = pytest.importorskip("check_layout")
+    if not shutil.which("chromium"):
+        pytest.skip("no Chromium here")
+    monkeypatch.setattr(schemes, "find_spec", lambda name: None)
+    for step in (programme.recorded, programme.layers, programme.pytorch):
+        run_step(step, complete)
+    (tmp_path / "report.html").write_text(page.page(complete), "utf-8")
+    assert layout.look(tmp_path, ["report.html"]) == {"report.html": []}
 
 
 def test_demo_command_prints_json(monkeypatch, capsys):
