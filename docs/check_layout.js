@@ -1,6 +1,10 @@
 // Run by check_layout.py in a page that looks at PAGES, one after the other, in a frame.
 
 const WIDTHS = [1280, 500], THEMES = ["light", "dark"], CONTRAST = 4.5, PIXEL = 1.5;
+// A cell of a table with LINES or more has so many characters a line, or more.
+const LINES = 3, CHARACTERS = 12;
+// On a screen, a table of so many columns and an output of a notebook may scroll, too.
+const COLUMNS = 8, OUTPUT = ".rendered_html";
 const frame = document.createElement("iframe");
 frame.style.cssText = "border: 0; height: 900px; width: 1280px";
 document.body.append(frame);
@@ -35,6 +39,12 @@ function inside(element) {
     return Math.max(...formulas.map((f) => f.getBoundingClientRect().right - right));
 }
 
+// By how much a table is wider than itself, if it scrolls, or than its box.
+function cutOff(table, box) {
+    const outer = box ? box.scrollWidth - box.clientWidth : 0;
+    return Math.max(table.scrollWidth - table.clientWidth, outer);
+}
+
 function wide(page, view, width) {
     const faults = [], root = page.documentElement, told = new Set();
     if (root.scrollWidth > width + PIXEL) {
@@ -56,6 +66,12 @@ function wide(page, view, width) {
             faults.push(`scrolls by ${inner}: ${named(element)}`);
         }
         const box = boxOf(element, view);
+        const isText = element.matches("table") && !element.closest(OUTPUT) &&
+            element.rows[0]?.cells.length < COLUMNS;
+        const beyond = isText ? cutOff(element, box) : 0;
+        if (width === WIDTHS[0] && beyond > PIXEL) {
+            faults.push(`a table cut off by ${beyond}: ${named(element)}`);
+        }
         if (box && column.contains(box) && box !== column) continue;
         const own = element.getBoundingClientRect();
         const over = Math.max(own.right - frame.right, frame.left - own.left);
@@ -65,6 +81,33 @@ function wide(page, view, width) {
         if (over > PIXEL) told.add(element);
     }
     return faults;
+}
+
+// The number of lines that the text of an element has.
+function lines(element) {
+    const page = element.ownerDocument, boxes = [];
+    const texts = page.createNodeIterator(element, NodeFilter.SHOW_TEXT);
+    for (let node = texts.nextNode(); node; node = texts.nextNode()) {
+        const range = page.createRange();
+        range.selectNode(node);
+        boxes.push(...[...range.getClientRects()].filter((box) => box.width > 0));
+    }
+    let count = 0, bottom = -Infinity;
+    for (const box of boxes.sort((a, b) => a.top - b.top)) {
+        // What begins above the middle of a line is in that line: code is smaller.
+        if (box.top > bottom - box.height / 2) count += 1;
+        bottom = Math.max(bottom, box.bottom);
+    }
+    return count;
+}
+
+// Cells of tables that are so narrow that they have about one word a line.
+function narrow(page) {
+    return [...page.querySelectorAll("td, th")].filter(isShown).flatMap((cell) => {
+        const text = cell.textContent.trim().replace(/\s+/g, " "), high = lines(cell);
+        const isNarrow = high >= LINES && text.length < CHARACTERS * high;
+        return isNarrow ? [`${high} lines of a word or two: ${named(cell)}`] : [];
+    });
 }
 
 function numbers(colour) {
@@ -158,7 +201,9 @@ async function look(name) {
     for (const width of WIDTHS) {
         frame.style.width = `${width}px`;
         await pause(20);
-        faults.push(...wide(page, view, width).map((said) => `${width}: ${said}`));
+        const shapes = wide(page, view, width);
+        if (width === WIDTHS.at(-1)) shapes.push(...narrow(page));
+        faults.push(...shapes.map((fault) => `${width}: ${fault}`));
         for (const element of written(page)) {
             const size = parseFloat(view.getComputedStyle(element).fontSize);
             if (size < sizes.get(element) - 0.1) {

@@ -121,6 +121,19 @@ def test_the_shortest_way_to_a_page_is_found(tmp_path):
     }
 
 
+def test_an_answer_is_near_and_is_not_folded(tmp_path):
+    text = "<p>a call</p><details><p>another call</p></details>"
+    (tmp_path / "a.html").write_text(text, encoding="utf-8")
+    near, words = ["b.html", "a.html"], ["a call"]
+    assert check_clicks.answer(tmp_path, "a.html", near, words) == []
+    assert check_clicks.answer(tmp_path, "a.html", near, ["another call"]) == [
+        "lacks 'another call'"
+    ]
+    far = ["b.html", "c.html", "a.html"]
+    assert check_clicks.answer(tmp_path, "a.html", far, words) == ["3 clicks"]
+    assert check_clicks.answer(tmp_path, "a.html", None, words) == ["not reached"]
+
+
 def test_pages_to_look_at_are_chosen_by_patterns(tmp_path):
     for name in ("a.html", "api/b.html", "_static/c.html", "api/d.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -135,10 +148,16 @@ FAULTY = """<!doctype html><html><body style="margin: 0; background: white; colo
 <article style="width: 90%">{}</article></body></html>"""
 
 
+CELL = '<td><p style="width: 180px">four words in it</p>'
+#: A table that fits a screen; on a phone it scrolls in its box.
+SCROLLING = f'<div style="overflow-x: auto"><table><tr>{4 * CELL}</table></div>'
+
+
 @pytest.mark.parametrize(
     ("colour", "inside", "words"),
     [
         ("black", "<p>A page.</p>", ""),  # no fault
+        ("black", SCROLLING, ""),  # on a phone a table may scroll in its box
         ("#888", "<p>A page.</p>", "contrast 3.54"),
         ("black", f"<h1>relpos.{'LongName' * 20}</h1>", "cut off: <h1>"),
         ("black", '<div style="width: 2000px">wide</div>', "wider than its column"),
@@ -152,6 +171,16 @@ FAULTY = """<!doctype html><html><body style="margin: 0; background: white; colo
             "black",
             '<pre style="overflow-x: auto; width: 90px">a long line of code</pre>',
             "1280: scrolls by",
+        ),
+        (
+            "black",
+            f'<div style="overflow-x: auto"><table><td>{"word" * 99}</table></div>',
+            "1280: a table cut off by",
+        ),
+        (
+            "black",
+            f"<table><tr>{CELL.replace('180', '50')}</table>",
+            "500: 3 lines of a word or two: <td> four words in it",
         ),
         ("black", "<mjx-merror>Extra }</mjx-merror>", "TeX refuses: Extra }"),
     ],
