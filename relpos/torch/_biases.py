@@ -65,27 +65,24 @@ def alibi_slopes(
     return torch.from_numpy(slopes).to(dtype)
 
 
-def _alibi(slopes: Any, length: int) -> Any:
-    """Call `alibi_bias`, which has another name for its first parameter."""
-    return relpos.alibi_bias(slopes, length)
+def _alibi_shape(num_heads_or_slopes: Tensor, length: int) -> tuple[int, ...]:
+    return (*num_heads_or_slopes.shape, 2 * length - 1)
 
 
-def _alibi_shape(slopes: Tensor, length: int) -> tuple[int, ...]:
-    return (*slopes.shape, 2 * length - 1)
-
-
-def _alibi_backward(grad: Any, names: list[str], slopes: Any, length: int) -> Any:
+def _alibi_backward(
+    grad: Any, names: list[str], num_heads_or_slopes: Any, length: int
+) -> Any:
     return relpos.alibi_bias_backward(grad)
 
 
 _ALIBI = TensorFunction(
     name="alibi_bias",
-    arguments="Tensor slopes, SymInt length",
-    forward=_alibi,
+    arguments="Tensor num_heads_or_slopes, SymInt length",
+    forward=relpos.alibi_bias,
     shape=_alibi_shape,
     backward=_alibi_backward,
-    gradients=["slopes"],
-    leads={"slopes": 1},
+    gradients=["num_heads_or_slopes"],
+    leads={"num_heads_or_slopes": 1},
 )
 
 
@@ -128,11 +125,11 @@ def alibi_bias(
         slopes = alibi_slopes(heads, dtype=dtype or torch.float32)
     # Slopes of integers stay as they are, since `relpos.alibi_bias` refuses them.
     if dtype is None or not slopes.is_floating_point():
-        return _ALIBI(slopes=slopes, length=length)
+        return _ALIBI(num_heads_or_slopes=slopes, length=length)
     # The wider of both dtypes holds the slopes exactly, so that only the result is
     # rounded.
     wider = torch.promote_types(slopes.dtype, dtype)
-    return _ALIBI(slopes=slopes.to(wider), length=length).to(dtype)
+    return _ALIBI(num_heads_or_slopes=slopes.to(wider), length=length).to(dtype)
 
 
 def _kerple_shape(r1: Tensor, r2: Tensor, length: int, kind: str) -> tuple[int, ...]:

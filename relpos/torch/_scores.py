@@ -21,7 +21,13 @@ from relpos.torch._causal import without_causal_bias
 from relpos.torch._engine import shown
 from relpos.torch._functions import TensorFunction, check_tensors, no_forward_mode
 from relpos.torch._tensors import array_of, in_tensor_words, tensor_of
-from relpos.torch._tracing import is_dual, requires_grad, uncompiled
+from relpos.torch._tracing import (
+    is_batched,
+    is_dual,
+    is_fake,
+    requires_grad,
+    uncompiled,
+)
 
 if TYPE_CHECKING:
     from typing import Literal, Unpack
@@ -173,6 +179,8 @@ def scores(
     ------
     ValueError
         A tensor requires a gradient: pass ``query.detach()``.
+    NotImplementedError
+        Under forward mode, `torch.vmap` or `torch.export`.
 
     Examples
     --------
@@ -204,6 +212,16 @@ def _scores(arguments: dict[str, Any], terms: bool) -> Tensor | dict[str, Tensor
             raise ValueError(
                 f"{shown(name)}: requires a gradient, which scores does not have; "
                 f"expected a tensor without ({shown(name)}.detach())"
+            )
+        if is_batched(tensor):
+            raise NotImplementedError(
+                "relpos.torch.scores: is not mapped by torch.vmap; expected tensors "
+                "with batch axes, or relpos.reference.scores, which is mapped"
+            )
+        if is_fake(tensor):
+            raise NotImplementedError(
+                "relpos.torch.scores: is not exported, and takes no fake tensors; "
+                "expected relpos.reference.scores, which takes them"
             )
     if is_dual(list(tensors.values())):
         raise no_forward_mode("scores")

@@ -85,6 +85,12 @@ def is_batched(tensor: torch.Tensor) -> bool:
     return False
 
 
+def is_fake(tensor: torch.Tensor) -> bool:
+    """Return True for a tensor of a shape alone, as `torch.export` passes them."""
+    kind = type(unwrapped(tensor))
+    return "torch._subclasses.fake_tensor.FakeTensor" in _foreign.names_of(kind)
+
+
 def requires_grad(tensor: torch.Tensor) -> bool:
     """Return True for a tensor with a gradient, at any level of `torch.func`."""
     functorch = torch._C._functorch

@@ -211,8 +211,7 @@ def test_a_tensor_without_numbers_is_refused_by_name(function, name, kind):
     if as_causal_bias(tensor) is not None and name == "attn_mask":
         # which does not know any more what it is
         tensor = torch.Tensor._make_subclass(type(tensor), torch.ones(3, 3))
-    shown = {"num_heads_or_slopes": "slopes"}.get(name, name)
-    words = rf"^{shown}: got an? {kind}"
+    words = rf"^{name}: got an? {kind}"
     for grad in (True, False):
         with torch.set_grad_enabled(grad), pytest.raises(TypeError, match=words):
             call(function, **{name: tensor})
