@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import json
 import math
 import os
 import zipfile
@@ -166,10 +167,31 @@ def _read_safetensors(path: Path) -> dict[str, Array]:
         )
     try:
         deserialize: Any = safetensors.deserialize  # untyped there
-        entries = deserialize(path.read_bytes())
+        content = path.read_bytes()
+        entries = deserialize(content)
+        _check_names(content)
     except (ValueError, safetensors.SafetensorError) as error:
         raise _unreadable(path, error) from None
     return {name: _from_entry(path, name, **entry) for name, entry in entries}
+
+
+def _check_names(content: bytes) -> None:
+    """Raise for a name that comes twice, of which the package returns the last alone.
+
+    The header is JSON, behind its length. `safetensors` has checked both.
+    """
+    length = int.from_bytes(content[:8], "little")
+    json.loads(content[8 : 8 + length], object_pairs_hook=_without_repeats)
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the pairs of a JSON object as a dictionary."""
+    members: dict[str, Any] = {}
+    for name, member in pairs:
+        if name in members:
+            raise ValueError(f"it holds {name!r} twice")
+        members[name] = member
+    return members
 
 
 def _from_entry(

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import json
+import re
 import struct
+import warnings
 import zipfile
 
 import numpy as np
@@ -78,6 +81,119 @@ def test_a_broken_file_is_a_value_error_with_its_name(name, kind, tmp_path):
         ValueError, match=rf"^path: 'weights\.{kind}' cannot be read: ."
     ):
         nn.load_file(path)
+
+
+def safetensors_file(header, data=bytes(16), length=None):
+    """A file of a header, in bytes or as the names of entries, and its data."""
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack("<Q", len(text) if length is None else length) + text + data
+
+
+def entry(dtype="F32", shape=(4,), begin=0, end=16):
+    return {"dtype": dtype, "shape": list(shape), "data_offsets": [begin, end]}
+
+
+W = {"w": entry()}
+TWICE = b'{"w": %s, "w": %s}' % ((json.dumps(entry()).encode(),) * 2)
+SHAPED = {"w": entry(shape=(5,))}
+#: Files whose beginning is right, and a word of what is wrong in each.
+MALFORMED_SAFETENSORS = {
+    "a long header": (safetensors_file(W, length=10**6), "(?i)length|large"),
+    "a header beyond memory": (safetensors_file(W, length=2**63), "(?i)length|large"),
+    "a header that is cut": (safetensors_file(W)[:40], "(?i)header"),
+    "no JSON": (safetensors_file(b"{'w': 1}"), "(?i)header"),
+    "no UTF-8": (safetensors_file(b'{"\xff": 1}'), "(?i)header"),
+    "a list": (safetensors_file([entry()]), "(?i)header"),
+    "a deep header": (safetensors_file(b"[" * 100_000), "(?i)header"),
+    "no dtype": (safetensors_file({"w": {"shape": [4]}}), "(?i)header"),
+    "an unknown dtype": (safetensors_file({"w": entry("F33")}), "(?i)header|F33"),
+    "a dtype of 8 bits": (safetensors_file({"w": entry("F8_E4M3", (16,))}), "F8"),
+    "a shape of another size": (safetensors_file(SHAPED), "(?i)shape|invalid"),
+    "a shape beyond int64": (
+        safetensors_file({"w": entry(shape=(2**62, 2**62))}), "(?i)overflow",
+    ),
+    "a shape below zero": (safetensors_file({"w": entry(shape=(-4,))}), "(?i)header"),
+    "data beyond the end": (
+        safetensors_file({"w": entry(shape=(8,), end=32)}), "(?i)covered|incomplete",
+    ),
+    "data that ends before it begins": (
+        safetensors_file({"w": entry(begin=16, end=0)}), "(?i)offset",
+    ),
+    "data of two names": (
+        safetensors_file({"a": entry(), "b": entry(shape=(2,), begin=8)}), "(?i)offset",
+    ),
+    "data of no name": (
+        safetensors_file(
+            {"a": entry(shape=(2,), end=8), "b": entry(shape=(1,), begin=12)}
+        ), "(?i)offset",
+    ),
+    "data behind the last": (safetensors_file(W, bytes(20)), "(?i)covered|incomplete"),
+    "a name twice": (safetensors_file(TWICE), "holds 'w' twice"),
+}  # fmt: skip
+
+
+def two_members(first, second, **others):
+    """An archive of two members, whatever their names."""
+    stream = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a name that comes twice
+        with zipfile.ZipFile(stream, "w") as archive:
+            archive.writestr(first, npy("(1,)"))
+            archive.writestr(second, others.get("data", npy("(1,)")))
+    return stream.getvalue()
+
+
+#: Broken files of one kind alone, and a word of what is wrong.
+MALFORMED_NPZ = {
+    "a name twice": (two_members("w.npy", "w.npy"), "holds 'w' twice"),
+    "a right array before one that is cut": (
+        two_members("a.npy", "b.npy", data=npy("(2,)")), "'b.npy' has 4 bytes",
+    ),
+    "a right array before a text": (
+        two_members("a.npy", "notes.txt", data=b"abc"), "'notes.txt', which is no array",
+    ),
+    "objects": (npz(data=npy("(1,)", "|O")), "(?i)object"),
+    "bytes that are not those of its checksum": (
+        npz().replace(b"1234", b"1235", 1), "(?i)crc",
+    ),
+    "too few bytes": (BROKEN["too few bytes"], "has 4 bytes for an array of 8"),
+    "a shape beyond memory": (BROKEN["a shape beyond memory"], "for an array of"),
+    "encrypted": (BROKEN["encrypted"], "(?i)encrypted|password"),
+    "an unknown compression": (BROKEN["an unknown compression"], "(?i)compression"),
+    "no archive": (BROKEN["no beginning of anything"], "(?i)zip"),
+}  # fmt: skip
+MALFORMED = [
+    (kind, content, wrong, suffix)
+    for suffix, kinds in (
+        ("npz", MALFORMED_NPZ),
+        ("safetensors", MALFORMED_SAFETENSORS),
+    )
+    for kind, (content, wrong) in kinds.items()
+]
+
+
+@pytest.mark.parametrize(
+    ("content", "wrong", "suffix"),
+    [row[1:] for row in MALFORMED],
+    ids=[f"{row[3]}-{row[0]}" for row in MALFORMED],
+)
+def test_an_error_says_what_is_wrong_and_nothing_has_changed(
+    content, wrong, suffix, tmp_path
+):
+    if suffix == "safetensors":
+        pytest.importorskip("safetensors")
+    path = tmp_path / f"weights.{suffix}"
+    path.write_bytes(content)
+    layer = nn.Linear(1, 1, rng=0)
+    before = {name: array.copy() for name, array in layer.state_dict().items()}
+    with pytest.raises(ValueError, match=rf"^path: 'weights\.{suffix}' ") as caught:
+        layer.load_state_dict(nn.load_file(path))
+    reason = str(caught.value).partition(f"'weights.{suffix}' ")[2]
+    assert re.search(wrong, reason), reason
+    for name, array in layer.state_dict().items():
+        np.testing.assert_array_equal(array, before[name])
+    assert [*tmp_path.iterdir()] == [path]
+    assert path.read_bytes() == content
 
 
 def a_file(kind):
