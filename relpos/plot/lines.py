@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from relpos._attention.plan import Plan, plan as plan_of
+from relpos._biases import t5_bucket
 from relpos._checks import (
     POSITION_LIMIT,
     as_choice,
@@ -19,6 +20,8 @@ from relpos._checks import (
     kind_of,
     reject_foreign,
 )
+from relpos._encodings.rotary_scaling import rotary_frequencies
+from relpos._text import amount
 from relpos.plot import panel
 from relpos.plot.panel import Array, Look, Options, Panel
 
@@ -84,7 +87,7 @@ def draw_runs(runs_of: Mapping[str, tuple[Array, Array]], look: Look) -> Axes:
 
 @panel.picture(Options, panel.OF_LINES)
 def wavelengths(
-    inv_freq: Mapping[str, npt.ArrayLike],
+    inv_freq: Mapping[str, npt.ArrayLike] | int = _WIDTH,
     *,
     context: int | None = None,
     **options: Unpack[Options],
@@ -93,9 +96,10 @@ def wavelengths(
 
     Parameters
     ----------
-    inv_freq : mapping of str to array_like of real, (dim / 2,)
+    inv_freq : int or mapping of str to array_like of real, (dim / 2,), default 64
         Frequencies, as of ``relpos.rotary_frequencies``, by the name in the legend. One
-        that is not positive has no wavelength and is left out.
+        that is not positive has no wavelength and is left out. A number of columns
+        stands for its frequencies at base 10000.
     context : int, optional
         The length of the context, dashed: pairs above it do not rotate once.
 
@@ -110,7 +114,15 @@ def wavelengths(
     [6.28, 628.32]
     """
     look = panel.look_of(**options)
-    given = panel.as_mapping("inv_freq", inv_freq, "of names to frequencies")
+    if isinstance(inv_freq, int | np.integer):
+        columns = as_int("inv_freq", inv_freq, 2, _FARTHEST)
+        if columns % 2:
+            raise ValueError(
+                f"inv_freq: got {columns}; expected an even number of columns"
+            )
+        inv_freq = {f"{columns} columns": rotary_frequencies(columns)}
+    expected = "of names to frequencies, or a number of columns"
+    given = panel.as_mapping("inv_freq", inv_freq, expected)
     lines = {}
     for name, values in given.items():
         rates = panel.as_shaped(f"inv_freq[{name!r}]", values, 1, panel.FREQUENCIES)
@@ -128,21 +140,24 @@ def wavelengths(
 
 @panel.picture(Options, panel.OF_LINES)
 def decay(
-    encodings: Mapping[str, Encoding], reach: int, **options: Unpack[Options]
+    encodings: Mapping[str, Encoding] | None = None,
+    reach: int = 256,
+    **options: Unpack[Options],
 ) -> Axes:
     """Draw how the score of two equal tokens falls with their distance, from 1 at 0.
 
     Parameters
     ----------
-    encodings : mapping of str to array_like of real, (dim / 2,), or callable
+    encodings : mapping of str to array_like of real, (dim / 2,), or callable, optional
         The encodings, by their names in the legend. Frequencies, as
         ``relpos.rotary_frequencies`` returns them, rotate tokens whose pairs of columns
         all have one length. The score is then the mean, over the pairs, of the cosine
         of the angle between two tokens. A function ``encode(length, dim)`` returns an
         encoding (length, dim), as ``relpos.sinusoidal`` does, and is called with
         dim = 64. The score is then the product of the last row and an earlier one,
-        divided by the product of the last row with itself.
-    reach : int
+        divided by the product of the last row with itself. Default: the frequencies of
+        64 columns at base 10000.
+    reach : int, default 256
         The largest distance.
 
     Raises
@@ -160,6 +175,8 @@ def decay(
     [1.0, -1.0, 1.0]
     """
     look = panel.look_of(**options)
+    if encodings is None:
+        encodings = {f"rotary, {_WIDTH} columns": rotary_frequencies(_WIDTH)}
     given = panel.as_mapping("encodings", encodings, "of names to encodings")
     farthest = as_int("reach", reach, 1, _MOST)
     distances = np.arange(farthest + 1)
@@ -301,15 +318,18 @@ def _of_queries(
 
 @panel.picture(Panel, panel.OF_LINES)
 def buckets(
-    bucket: Callable[[Array], npt.ArrayLike], reach: int, **options: Unpack[Panel]
+    bucket: Callable[[Array], npt.ArrayLike] = t5_bucket,
+    reach: int = 140,
+    **options: Unpack[Panel],
 ) -> Axes:
     """Bucket of each relative position, as steps.
 
     Parameters
     ----------
-    bucket : callable
-        ``bucket(relative_positions)`` returns integers, as ``relpos.t5_bucket`` does.
-    reach : int
+    bucket : callable, optional
+        ``bucket(relative_positions)`` returns integers; ``relpos.t5_bucket`` by
+        default.
+    reach : int, default 140
         Distances go from -reach to reach.
     cmap : str or Colormap, optional
         Its first colour is that of the line.
@@ -332,7 +352,7 @@ def buckets(
     check_shape("bucket's result", buckets, buckets.shape == expected, expected)
     # The title says how many buckets the distances use, if the caller has none.
     if look.title is None:
-        look = look._replace(title=f"{len(np.unique(buckets))} buckets")
+        look = look._replace(title=amount(len(np.unique(buckets)), "bucket"))
     ax = draw_lines({"": (places, buckets)}, look, "steps-mid")
     ax.set(xlabel="relative position j - i", ylabel="bucket")
     return ax
@@ -446,7 +466,7 @@ def plan_bars(
 @panel.picture(Options, panel.OF_LINES)
 def costs_over_length(
     schemes: SchemeName | Sequence[SchemeName],
-    lengths: npt.ArrayLike,
+    lengths: npt.ArrayLike | None = None,
     *,
     quantity: str = "bytes",
     formulations: Sequence[str] = ("L x L", "relpos"),
@@ -468,8 +488,8 @@ def costs_over_length(
     ----------
     schemes : str or sequence of str
         The names of schemes that ``relpos.plan`` takes.
-    lengths : array_like of int, (n,)
-        Queries, and as many keys.
+    lengths : array_like of int, (n,), optional
+        Queries, and as many keys. Default: the powers of two from 128 to 8192.
     quantity : {"bytes", "flops"}, default "bytes"
         Bytes beyond inputs and output, or flops of the matrix products.
     formulations : sequence of str, default ("L x L", "relpos")
@@ -504,6 +524,8 @@ def costs_over_length(
     names, forms = _names("schemes", schemes), _names("formulations", formulations)
     for n, form in enumerate(forms):
         as_choice(f"formulations[{n}]", form, _STYLES)
+    if lengths is None:
+        lengths = 2 ** np.arange(7, 14)
     places, look = _lengths(lengths), panel.look_of(**options)
     panel.check_limits(look.limits, above=0.0)
     settings: dict[str, Any] = {

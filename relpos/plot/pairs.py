@@ -26,6 +26,7 @@ from relpos._checks import (
     kind_of,
 )
 from relpos._foreign import module_of
+from relpos._text import amount
 from relpos.plot import panel
 from relpos.plot.panel import (
     Array,
@@ -332,7 +333,7 @@ def _of_one_head(terms: dict[str, Array], head: int) -> dict[str, Array]:
 
 @panel.picture(PairOptions)
 def relative_position_map(
-    relative: npt.ArrayLike,
+    relative: npt.ArrayLike | int = 6,
     *,
     highlight: Sequence[tuple[int, int]] = (),
     clip_marks: bool = True,
@@ -342,8 +343,9 @@ def relative_position_map(
 
     Parameters
     ----------
-    relative : array_like of int, (Lq, Lk)
-        For instance ``relpos.relative_positions(L)``.
+    relative : int or array_like of int, (Lq, Lk), default 6
+        The number L of tokens, which stands for ``relpos.relative_positions(L)``; or
+        the relative position of each pair.
     highlight : sequence of (int, int), optional
         Pairs (query, key) to frame, with their numbers in any case.
     clip_marks : bool, default True
@@ -363,8 +365,11 @@ def relative_position_map(
     >>> [text.get_text() for text in ax.texts]
     ['0', '1', '1', '-1', '0', '1', '-1', '-1', '0']
     """
+    if isinstance(relative, int | np.integer):
+        relative = relative_positions(as_int("relative", relative, 1, _MOST))
     numbers = as_integers("relative", relative)
-    array = panel.as_shaped("relative", numbers, 2, "two axes, (Lq, Lk)")
+    expected = "two axes, (Lq, Lk), or a number of tokens"
+    array = panel.as_shaped("relative", numbers, 2, expected)
     framed = panel.as_pairs("highlight", highlight, array.shape)
     look, marked = panel.look_of(**options), as_flag("clip_marks", clip_marks)
     places = panel.places_of(array.shape, look)
@@ -418,7 +423,7 @@ def _clipped(numbers: Array) -> Array:
 
 @panel.picture(GridOptions)
 def skew_steps(
-    scores: npt.ArrayLike | int, **options: Unpack[GridOptions]
+    scores: npt.ArrayLike | int = 5, **options: Unpack[GridOptions]
 ) -> npt.NDArray[np.object_]:
     """Pad, reshape and slice: how scores per distance become scores per key.
 
@@ -429,7 +434,7 @@ def skew_steps(
 
     Parameters
     ----------
-    scores : int or array_like of real, (L, L)
+    scores : int or array_like of real, (L, L), default 5
         The number of queries, for cells in the colour of their distance; or the scores
         themselves, column t for distance t - (L - 1).
 
@@ -491,7 +496,8 @@ def _steps(array: Array) -> list[tuple[str, Array, Array]]:
     # Texts follow the same steps as the numbers, so that each cell names its origin.
     steps.append(("2. a column of zeros in front", array, named))
     array, named = (x.reshape(count + 1, count) for x in (array, named))
-    steps.append((f"3. same memory, {count + 1} rows of {count}", array, named))
+    rows = amount(count + 1, "row")
+    steps.append((f"3. same memory, {rows} of {count}", array, named))
     return [*steps, ("4. first row cut off: relpos.skew", array[1:], named[1:])]
 
 
@@ -500,7 +506,7 @@ def _steps(array: Array) -> list[tuple[str, Array, Array]]:
 
 @panel.picture(Panel)
 def edges(
-    labels: npt.ArrayLike | int,
+    labels: npt.ArrayLike | int = 9,
     *,
     k: int | None = None,
     pairs: Sequence[tuple[int, int]] | None = None,
@@ -514,7 +520,7 @@ def edges(
 
     Parameters
     ----------
-    labels : int or array_like of int, (L, L)
+    labels : int or array_like of int, (L, L), default 9
         The number of tokens, for labels that are relative positions; or the label of
         each pair.
     k : int, optional
@@ -690,8 +696,8 @@ def _ends(indptr: object, indices: object, edges: Any) -> tuple[Array, Array, in
     starts, keys = graph["indptr"], graph["indices"]
     if keys.size > _MOST_EDGES or rows > _MOST_NODES:
         raise ValueError(
-            f"edges: got {keys.size} of {rows} queries; expected at most {_MOST_EDGES} "
-            f"of {_MOST_NODES}"
+            f"edges: got {keys.size} of {amount(rows, 'query')}; expected at most "
+            f"{_MOST_EDGES} of {_MOST_NODES}"
         )
     if (np.diff(starts) < 0).any():
         raise ValueError("indptr: falls; expected it to rise")

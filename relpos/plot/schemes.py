@@ -54,7 +54,7 @@ _TABLE = "two axes, (L, dim)"
 
 @panel.picture()
 def encoding_map(
-    encoding: npt.ArrayLike,
+    encoding: npt.ArrayLike | None = None,
     *,
     tokens: Tokens | None = None,
     positions_on: str = "y",
@@ -68,9 +68,8 @@ def encoding_map(
 
     Parameters
     ----------
-    encoding : array_like of real, (L, dim)
-        For instance ``relpos.sinusoidal(L, dim)``. Numbers that are not finite are
-        grey.
+    encoding : array_like of real, (L, dim), optional
+        ``relpos.sinusoidal(64, 32)`` by default. Numbers that are not finite are grey.
     tokens : sequence of str, optional
         At the positions, one for each.
     positions_on : {"y", "x"}, default "y"
@@ -86,6 +85,8 @@ def encoding_map(
     >>> [tuple(map(float, ax.images[0].get_clim())) for ax in (left, right)]
     [(-9.0, 9.0), (-9.0, 9.0)]
     """
+    if encoding is None:
+        encoding = relpos.sinusoidal(64, 32)
     array = panel.as_shaped("encoding", encoding, 2, _TABLE)
     places = panel.as_tokens("tokens", tokens, len(array))
     look = panel.look_of(**options)
@@ -254,8 +255,8 @@ def _cell(finding: Finding) -> str:
 
 @panel.picture(Panel)
 def rotary_wheel(
-    dim: int,
-    positions: npt.ArrayLike,
+    dim: int = 8,
+    positions: npt.ArrayLike | None = None,
     *,
     base: float = 10000.0,
     inv_freq: npt.ArrayLike | None = None,
@@ -267,10 +268,10 @@ def rotary_wheel(
 
     Parameters
     ----------
-    dim : int
+    dim : int, default 8
         Columns that are rotated, even.
-    positions : array_like of real, (L,)
-        The positions, a dot on each ring.
+    positions : array_like of real, (L,), optional
+        The positions, a dot on each ring; 0 to 7 by default.
     base : float, default 10000.0
         As of ``relpos.apply_rotary``.
     inv_freq : array_like of real, (dim / 2,), optional
@@ -286,6 +287,8 @@ def rotary_wheel(
     >>> ax.collections[1].get_offsets()[0].tolist()  # position 0 in the second ring
     [2.0, 0.0]
     """
+    if positions is None:
+        positions = np.arange(8)
     places = panel.as_shaped("positions", positions, 1, "one axis, (L,)")
     look = panel.look_of(**options)
     frequencies = rotary_frequencies(dim, base=base)
@@ -380,7 +383,7 @@ EXAMPLES: dict[str, tuple[str, Callable[[int], Any]]] = {
 
 
 @panel.picture()
-def fingerprint(scheme: Scheme, length: int, **options: Unpack[Options]) -> Axes:
+def fingerprint(scheme: Scheme, length: int = 48, **options: Unpack[Options]) -> Axes:
     """Scores of a scheme alone, where all tokens are equal.
 
     Parameters
@@ -393,7 +396,7 @@ def fingerprint(scheme: Scheme, length: int, **options: Unpack[Options]) -> Axes
         queries and keys of ones. Or a function of tokens (1, L, 64), such as
         ``relpos.apply_rotary``, called on ones. Or an encoding (L, dim), of which every
         row is multiplied with every other.
-    length : int
+    length : int, default 48
         Queries and keys.
 
     Examples

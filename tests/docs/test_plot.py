@@ -8,6 +8,7 @@ import pytest
 import relpos
 
 Figure = pytest.importorskip("matplotlib.figure").Figure
+FigureCanvasAgg = pytest.importorskip("matplotlib.backends.backend_agg").FigureCanvasAgg
 plot = relpos.plot
 
 
@@ -37,6 +38,60 @@ def test_plots_draw_into_the_axes_given():
     assert plot.encoding_map(np.zeros((3, 2)), ax=figure.add_subplot()).images
     lines = plot.loss_curves({"a": [2.0, 1.0]}, ax=figure.add_subplot()).lines
     assert lines[0].get_xydata().tolist() == [[1, 2], [2, 1]]
+
+
+FREQUENCIES = relpos.rotary_frequencies(64)
+#: A first call of a function, and the same picture with all that it leaves out.
+FIRST_CALLS = {
+    "skew_steps()": lambda: plot.skew_steps(5),
+    'fingerprint("t5")': lambda: plot.fingerprint("t5", 48),
+    "rotary_wheel()": lambda: plot.rotary_wheel(8, range(8), base=10000.0),
+    "rotary_wheel(8)": lambda: plot.rotary_wheel(8, range(8)),
+    "buckets()": lambda: plot.buckets(relpos.t5_bucket, 140),
+    "buckets(relpos.t5_bucket)": lambda: plot.buckets(relpos.t5_bucket, 140),
+    "wavelengths()": lambda: plot.wavelengths({"64 columns": FREQUENCIES}),
+    "wavelengths(64)": lambda: plot.wavelengths({"64 columns": FREQUENCIES}),
+    "relative_position_map()": lambda: plot.relative_position_map(
+        relpos.relative_positions(6)
+    ),
+    "relative_position_map(6)": lambda: plot.relative_position_map(
+        relpos.relative_positions(6)
+    ),
+    "edges()": lambda: plot.edges(9),
+    "encoding_map()": lambda: plot.encoding_map(relpos.sinusoidal(64, 32)),
+    "decay()": lambda: plot.decay({"rotary, 64 columns": FREQUENCIES}, 256),
+    'costs_over_length("shaw")': lambda: plot.costs_over_length(
+        "shaw", [128, 256, 512, 1024, 2048, 4096, 8192]
+    ),
+}
+#: Functions that show results of the caller, which have no default.
+SHOW_RESULTS = {
+    "attention_graph", "attention_heads", "attention_map", "audit", "bias_by_distance",
+    "compare", "encoding_maps", "grid_bias", "length_generalisation", "loss_curves",
+    "plan_bars", "score_map", "score_terms",
+}  # fmt: skip
+
+
+def pixels(drawn):
+    """The picture of axes, or of the first of several."""
+    import matplotlib.pyplot as plt
+
+    figure = np.ravel(drawn)[0].figure
+    plt.close(figure)
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    return np.asarray(canvas.buffer_rgba())
+
+
+@pytest.mark.parametrize("call", FIRST_CALLS)
+def test_a_first_call_needs_no_settings(call):
+    found = pixels(eval(f"plot.{call}", {"plot": plot, "relpos": relpos}))
+    assert np.array_equal(found, pixels(FIRST_CALLS[call]()))
+
+
+def test_every_function_has_a_first_call():
+    called = {call.partition("(")[0] for call in FIRST_CALLS} | {"fingerprints"}
+    assert {*plot.__all__} == called | SHOW_RESULTS
 
 
 def test_without_axes_a_figure_is_made():

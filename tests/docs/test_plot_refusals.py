@@ -62,6 +62,10 @@ relative_position_map(relative, highlight=[(6, 20)]) -> IndexError: highlight: g
 relative_position_map(relative, highlight=[1, 2, 3]) -> ValueError: highlight: got
     shape (3,); expected
 relative_position_map(relative, highlight=Tensor()) -> TypeError: highlight: got a torch
+relative_position_map(0) -> ValueError: relative: got 0; expected an integer from 1
+relative_position_map(True) -> TypeError: relative: got True; expected an integer
+wavelengths(63) -> ValueError: inv_freq: got 63; expected an even number
+wavelengths(0) -> ValueError: inv_freq: got 0; expected an integer from 2
 skew_steps(WIDE) -> ValueError: scores: got shape (3, 2); expected
 edges(3, pairs=[(0, 3)]) -> IndexError: pairs: got (0, 3); expected a pair of
 edges([[1, 2]]) -> ValueError: labels: got shape (1, 2); expected (L, L
