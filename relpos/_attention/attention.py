@@ -198,8 +198,9 @@ def attention(
     value : array_like, (..., Hk, Lk, Dv)
         What each key has to give.
     attn_mask : array_like, broadcasts to (..., H, Lq, Lk), optional
-        Of bool: True = may attend. Floating: added after the scale; -inf hides, any
-        finite number is just a number, which a mask of zeros and ones alone warns of.
+        A boolean mask is True where a query may attend. A floating mask is added after
+        the scale: -inf hides a key, and any finite number is only added. A mask of
+        zeros and ones alone hides nothing, and raises a UserWarning.
     dropout_p : float, default 0
         Probability in [0, 1) that a weight is dropped from `out`; the others grow by
         1 / (1 - dropout_p). lse and weights are those without dropout.

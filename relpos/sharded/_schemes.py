@@ -68,15 +68,16 @@ def attention(
         (..., H, Lq, D), (..., Hk, Lk, D) and (..., Hk, Lk, Dv): rows of each head. The
         chunks of the query are those of the result.
     attn_mask : dask array or array_like, broadcasts to (..., H, Lq, Lk), optional
-        Of bool: True = may attend. Floating: added after the scale.
+        A boolean mask is True where a query may attend. A floating mask is added after
+        the scale.
     dropout_p : float, default 0
         Probability of dropping a weight; with the same `rng`, of the same pairs as in
         `relpos.attention`.
     is_causal : bool, default False
         Hide keys at positions after the query's.
     **keywords
-        Those of `relpos.attention`. Any array may be one of dask, numbers and flags may
-        not. `num_threads` are those of each task, by default 1. `out` is refused.
+        Keywords of `relpos.attention`. Any array may be a dask array; numbers and flags
+        may not. `num_threads` are those of each task, by default 1. `out` is refused.
 
     Returns
     -------

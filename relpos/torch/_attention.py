@@ -172,18 +172,19 @@ def attention(
     query, key, value : Tensor
         (..., H, Lq, D), (..., Hk, Lk, D) and (..., Hk, Lk, Dv): rows of each head.
     attn_mask : Tensor, broadcasts to (..., H, Lq, Lk), optional
-        Of bool: True = may attend. Floating: added after the scale. One of zeros and
-        ones alone is warned of, as in `relpos.attention`, unless it is traced. A
-        `CausalBias` of ``torch.nn.attention.bias`` hides what it says, by the numbers
-        of queries and keys. It also says `query_offset` where the call does not: 0
-        (`causal_upper_left`) or Lk - Lq (`causal_lower_right`). `is_causal` next to it
-        is an error.
+        A boolean mask is True where a query may attend. A floating mask is added after
+        the scale. A mask of zeros and ones alone raises a warning, as in
+        `relpos.attention`, unless it is traced. A `CausalBias` of
+        ``torch.nn.attention.bias`` hides what it says, by the numbers of queries and
+        keys. It also says `query_offset` if the call does not: 0 (`causal_upper_left`)
+        or Lk - Lq (`causal_lower_right`). `is_causal` next to it is an error.
     dropout_p : float, default 0
         Probability in [0, 1) that a weight is dropped, in training and out of it: pass
         0 where a module is in evaluation.
     is_causal, scale, enable_gqa, query_offset : optional
-        As in `relpos.attention`, and so the next three lines, arrays as tensors. Only
-        integers (offsets, buckets, labels, ranges, lengths) may stay arrays.
+        These, and the next three entries, are as in `relpos.attention`, with tensors
+        instead of arrays. Only integers (offsets, buckets, labels, ranges, lengths) may
+        stay arrays.
     rel_key, rel_query, rel_value, rel_bias, pos_bias_u, pos_bias_v : optional
         Tables, and what is added to the query.
     min_relative_position, buckets, beyond, labels, position_query : optional

@@ -307,13 +307,15 @@ class RelativeMultiheadAttention(Layer, nn.MultiheadAttention):
             may be one nested tensor, as PyTorch's encoders pass where they are given
             padding: then the output is nested, and the weights are padded.
         key_padding_mask : Tensor, (N, S) or (S,), optional
-            Of bool: True = **hidden**. Floating: added to the scores.
+            A boolean mask is True where a key is **hidden**. A floating mask is added
+            to the scores.
         need_weights : bool, default True
             Also return the weights, which take O(L S) memory.
         attn_mask : Tensor, (L, S) or (N * num_heads, L, S), optional
-            Of bool: True = **hidden**. Floating: added to the scores. A `CausalBias`
-            of ``torch.nn.attention.bias`` hides what it says, and is the
-            `query_offset` of a call without one, except for "transformer_xl".
+            A boolean mask is True where a key is **hidden**. A floating mask is added
+            to the scores. A `CausalBias` of ``torch.nn.attention.bias`` hides what it
+            says, and is the `query_offset` of a call without one, except for
+            "transformer_xl".
         average_attn_weights : bool, default True
             Return the mean of the weights over the heads, not those of each.
         is_causal : bool, default False
