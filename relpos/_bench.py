@@ -37,7 +37,7 @@ from dataclasses import asdict, dataclass
 from functools import cache, partial
 from pathlib import Path
 from time import perf_counter, sleep, thread_time
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 
@@ -301,7 +301,18 @@ HEADER = (
 )
 
 
-def facts(isas: Sequence[str], dtypes: Sequence[str], cores: int) -> dict[str, Any]:
+class Facts(TypedDict):
+    """Facts of the machine and the build."""
+
+    relpos: str
+    numpy: str
+    cpu: str
+    isa: str
+    load: float
+    fma_gflops_per_core: dict[str, float]  # by instruction set, dtype and busy cores
+
+
+def facts(isas: Sequence[str], dtypes: Sequence[str], cores: int) -> Facts:
     """Return facts of the machine and the build, and the rate of multiply-adds."""
     peaks = {}
     for isa in isas:

@@ -11,7 +11,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from relpos._catalogue import rows
-from relpos._catalogue.rows import LARGE, PAIRS, Row
+from relpos._catalogue.rows import LARGE, PAIRS, Inputs, Row
 
 REPEATS, ENOUGH_SECONDS = 5, 0.2  # at most, and when to stop before
 
@@ -40,8 +40,8 @@ class Measurement:
 
 def measure(name: str, form: str) -> Measurement:
     """Run `form` ("relpos", "numpy" or "gradients") of a scheme in a child process."""
-    (found,) = in_child("relpos._catalogue.measure", name, form)
-    return Measurement(**found)
+    (fields,) = in_child("relpos._catalogue.measure", name, form)
+    return Measurement(**fields)
 
 
 def in_child(
@@ -70,9 +70,9 @@ def resident(field: str) -> int | None:
         lines = Path("/proc/self/status").read_text().splitlines()
     except OSError:
         return None
-    found = [line.split() for line in lines if line.startswith(field + ":")]
+    values = [line.split() for line in lines if line.startswith(field + ":")]
     # The file has kibibytes.
-    return int(found[0][1]) * 1024 if found else None
+    return int(values[0][1]) * 1024 if values else None
 
 
 def forget_peak() -> bool:
@@ -101,7 +101,7 @@ def with_memory(work: Callable[[], Result]) -> tuple[Result, int | None]:
     return result, peak - before
 
 
-def bound(row: Row, form: str, inputs: dict[str, Any]) -> Callable[[], Any]:
+def bound(row: Row, form: str, inputs: Inputs) -> Callable[[], Any]:
     if form != "gradients":
         return partial(getattr(row, form), **inputs)
     assert row.gradients is not None
@@ -111,11 +111,11 @@ def bound(row: Row, form: str, inputs: dict[str, Any]) -> Callable[[], Any]:
 
 
 def size_of(result: Any) -> int:
-    made = result.values() if isinstance(result, dict) else [result]
-    return sum(array.nbytes for array in made)
+    arrays = result.values() if isinstance(result, dict) else [result]
+    return sum(array.nbytes for array in arrays)
 
 
-def run_here(name: str, form: str) -> dict[str, Any]:
+def run_here(name: str, form: str) -> Measurement:
     row = next(x for x in [*rows.ROWS, rows.PAIRS_ROW] if x.name == name)
     bound(row, form, row.inputs(np.float32, 1, 8, 8))()  # loads what is loaded once
     # The form with a vector for each pair stores L x L x D numbers, and has a size of
@@ -136,8 +136,8 @@ def run_here(name: str, form: str) -> dict[str, Any]:
 
     (seconds, nbytes), more = with_memory(timed)
     # An unknown amount stays None; the output itself does not count as extra.
-    return {"seconds": seconds, "memory": more and max(more - nbytes, 0)}
+    return Measurement(seconds, more and max(more - nbytes, 0))
 
 
 if __name__ == "__main__":
-    print(json.dumps(run_here(*sys.argv[1:])))
+    print(json.dumps(asdict(run_here(*sys.argv[1:]))))

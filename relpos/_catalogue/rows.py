@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -30,10 +30,21 @@ CLIP = 16  # Shaw's k of the base model
 #: Operands with something for each head, or each head and token.
 NO_TABLES = {"sinks", "log_decay", "position_query"}
 
-SMALL = {"heads": 2, "length": 256, "dim": 64}  # errors: the reference is L x L x d
-GRADIENT_SIZE = {"heads": 2, "length": 128, "dim": 64}  # its gradients take longer
-LARGE = {"heads": 2, "length": 2048, "dim": 64}  # time and memory
-PAIRS = {"heads": 1, "length": 512, "dim": 64}  # the L x L x d form
+
+class Size(TypedDict):
+    """Arguments of `Row.inputs` behind the dtype."""
+
+    heads: int
+    length: int
+    dim: int
+
+
+# Errors: the reference is L x L x d, and its gradients take longer.
+SMALL: Size = {"heads": 2, "length": 256, "dim": 64}
+GRADIENT_SIZE: Size = {"heads": 2, "length": 128, "dim": 64}
+# Time and memory: of all forms, and of the L x L x d form.
+LARGE: Size = {"heads": 2, "length": 2048, "dim": 64}
+PAIRS: Size = {"heads": 1, "length": 512, "dim": 64}
 
 # Errors relative to the norm of the result. Attention: a few roundings of sums over 256
 # keys, in either precision. Encodings: one rounding to the dtype; in float64 the phase
@@ -98,20 +109,22 @@ def arguments_of(scheme: str, is_causal: bool = False) -> Callable[..., Inputs]:
     """Return a maker of tokens and the operands of a scheme that is one call."""
     known = scheme_called(scheme)
     # Operands that are drawn after the tables, from a generator of their own.
-    own = {*NO_TABLES}
+    drawn_last = {*NO_TABLES}
     if known.own_width:
-        own.add("rel_key")
+        drawn_last.add("rel_key")
 
     def inputs(dtype: Any, heads: int, length: int, dim: int) -> Inputs:
         shapes = known.shapes(heads, length, length, dim, CLIP, is_causal)
         # The biases u and v are one vector for all heads here.
         shared = {n: (dim,) for n in shapes if n.startswith("pos_bias")}
-        tables = {n: shape for n, shape in shapes.items() if n not in own} | shared
-        made = tokens_of(dtype, heads, length, dim, **tables)
+        tables = {
+            n: shape for n, shape in shapes.items() if n not in drawn_last
+        } | shared
+        arguments = tokens_of(dtype, heads, length, dim, **tables)
         rng = np.random.default_rng(dim)
-        for name in sorted(own & shapes.keys()):
-            made[name] = draw(rng, dtype, *shapes[name])
-        return made
+        for name in sorted(drawn_last & shapes.keys()):
+            arguments[name] = draw(rng, dtype, *shapes[name])
+        return arguments
 
     return inputs
 
@@ -150,8 +163,8 @@ def of_attention(
     def expected(grad_out: Array, **inputs: Any) -> Named:
         # Settings such as causality are constants of the scheme and arguments of
         # attention.
-        given = {**inputs, **settings(inputs)}
-        return present(reference.attention_backward(grad_out, **given))
+        arguments = {**inputs, **settings(inputs)}
+        return present(reference.attention_backward(grad_out, **arguments))
 
     return Gradients(partial(from_context, function), expected)
 
@@ -214,9 +227,9 @@ def gaps(row: Row) -> Iterator[tuple[str, Any, float, float]]:
     """Yield what is compared, "output" or "gradients", its dtype, error and limit."""
     limits = row.gradients.limits if row.gradients else {}
     outputs = "output", errors(row), row.limits
-    for kind, found, most in (outputs, ("gradients", gradient_errors(row), limits)):
+    for kind, by_dtype, most in (outputs, ("gradients", gradient_errors(row), limits)):
         for dtype, limit in most.items():
-            yield kind, dtype, found[dtype], limit
+            yield kind, dtype, by_dtype[dtype], limit
 
 
 def cast(inputs: Inputs, dtype: Any) -> Inputs:
@@ -257,16 +270,18 @@ def one_call(scheme: Scheme, title: str = "", in_numpy: Any = None, **more: Any)
     gradients = of_attention(ours, settings_of)
     form = in_numpy or getattr(numpy_forms, scheme.name, None)
     arguments = arguments_of(scheme.name)
-    given = scheme.name, title or scheme.title, arguments, ours, form, theirs
-    return Row(*given, gradients=gradients)
+    fields = scheme.name, title or scheme.title, arguments, ours, form, theirs
+    return Row(*fields, gradients=gradients)
 
 
-def called(function: str, title: str, inputs: Callable[..., Inputs], **own: Any) -> Row:
-    """Make the row of a function with inputs of its own."""
+def called(
+    function: str, title: str, inputs: Callable[..., Inputs], **fields: Any
+) -> Row:
+    """Make the row of a function with inputs of its own, and other fields of `Row`."""
     scheme = next(each.name for each in SCHEMES if function in each.functions)
     ours, theirs = getattr(relpos, function), getattr(reference, function)
     in_numpy = getattr(numpy_forms, function)
-    return Row(scheme, title, inputs, ours, in_numpy, theirs, **own)
+    return Row(scheme, title, inputs, ours, in_numpy, theirs, **fields)
 
 
 # ---- encodings, attention without positions, rotary ----------------------------------
@@ -396,22 +411,32 @@ def bias_row(scheme: str, title: str, **shapes: Any) -> Row:
     """
     name = f"{scheme}_bias"
 
-    def call(module: Any, query: Array, key: Array, value: Array, **own: Array) -> Any:
+    def call(
+        module: Any, query: Array, key: Array, value: Array, **parameters: Array
+    ) -> Any:
         # The row names the parameters in the order of the function.
-        bias = getattr(module, name)(*own.values(), key.shape[-2])
+        bias = getattr(module, name)(*parameters.values(), key.shape[-2])
         return module.attention(query, key, value, rel_bias=bias)
 
-    def backward(module: Any, grad_out: Array, **own: Any) -> Named:
-        tokens = {name: own.pop(name) for name in TOKENS}
-        bias = getattr(module, name)(*own.values(), tokens["key"].shape[-2])
+    def backward(
+        module: Any,
+        grad_out: Array,
+        query: Array,
+        key: Array,
+        value: Array,
+        **parameters: Array,
+    ) -> Named:
+        tokens = {"query": query, "key": key, "value": value}
+        bias = getattr(module, name)(*parameters.values(), key.shape[-2])
         gradients = dict(attention_backward(module, grad_out, **tokens, rel_bias=bias))
         # The backward of ALiBi needs no parameter, and that of T5 the number of
         # buckets.
-        given = {"alibi": (), "t5": (len(own.get("weight", ())),)}
+        buckets = len(parameters.get("weight", ()))
+        others = {"alibi": (), "t5": (buckets,)}.get(scheme, parameters.values())
         fold = getattr(module, f"{name}_backward")
-        folded = fold(gradients.pop("rel_bias"), *given.get(scheme, own.values()))
+        folded = fold(gradients.pop("rel_bias"), *others)
         parts = folded if isinstance(folded, tuple) else (folded,)
-        return gradients | dict(zip(own, parts, strict=True))
+        return gradients | dict(zip(parameters, parts, strict=True))
 
     return composed(scheme, title, partial(parameters_of, **shapes), call, backward)
 
@@ -440,7 +465,7 @@ def fire_inputs(dtype: Any, heads: int, length: int, dim: int) -> Inputs:
     """Make tokens and parameters; units switch between x = 0 and 1."""
     rng = np.random.default_rng(heads)
     w1 = rng.standard_normal(FIRE_WIDTH)
-    made = {
+    parameters = {
         "w1": w1,
         # Each unit has its corner at a random x between 0 and 1.
         "b1": -w1 * rng.random(FIRE_WIDTH),
@@ -451,28 +476,29 @@ def fire_inputs(dtype: Any, heads: int, length: int, dim: int) -> Inputs:
         # threshold, where the derivative jumps.
         "threshold": np.array(length / 4 + 0.5),
     }
-    return tokens_of(dtype, heads, length, dim) | cast(made, dtype)
+    return tokens_of(dtype, heads, length, dim) | cast(parameters, dtype)
 
 
-def fire_backward(module: Any, grad_out: Array, **given: Any) -> Named:
+def fire_backward(module: Any, grad_out: Array, **inputs: Any) -> Named:
     """Return the gradients of tokens and network, but for b2.
 
     b2 moves all scores of a row: its gradient is a rounding error.
     """
     if module is relpos:
-        gradients = from_context(relpos.fire_attention, grad_out, **given)
+        gradients = from_context(relpos.fire_attention, grad_out, **inputs)
     else:
-        # The definition has one function for the bias and one for attention.
-        tokens = {name: given.pop(name) for name in TOKENS}
-        hiding = {"is_causal": given.pop("is_causal", False)}
-        offset = {"query_offset": given.pop("query_offset", 0)}
+        # The definition has one function for the bias and one for attention. The bias
+        # takes what is left of the inputs: the network.
+        tokens = {name: inputs.pop(name) for name in TOKENS}
+        hiding = {"is_causal": inputs.pop("is_causal", False)}
+        offset = {"query_offset": inputs.pop("query_offset", 0)}
         lq, lk = tokens["query"].shape[-2], tokens["key"].shape[-2]
-        bias = reference.fire_bias(**given, query_length=lq, key_length=lk, **offset)
+        bias = reference.fire_bias(**inputs, query_length=lq, key_length=lk, **offset)
         # The gradient of the mask is that of the bias.
         hiding |= {"attn_mask": bias, **offset}
         expected = reference.attention_backward(grad_out, **tokens, **hiding)
         assert expected.attn_mask is not None
-        network = reference.fire_bias_backward(expected.attn_mask, **given, **offset)
+        network = reference.fire_bias_backward(expected.attn_mask, **inputs, **offset)
         gradients = {name: getattr(expected, name) for name in tokens} | network
     return {name: x for name, x in gradients.items() if name != "b2"}
 
@@ -523,8 +549,8 @@ def dense_graph(
     of_edge = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
     mask[of_edge, indices] = True
     dense[of_edge, indices] = labels
-    given = {**inputs, "attn_mask": mask, "labels": dense}
-    return present(reference.attention_backward(grad_out, **given))
+    arguments = {**inputs, "attn_mask": mask, "labels": dense}
+    return present(reference.attention_backward(grad_out, **arguments))
 
 
 def cells_of(dtype: Any, heads: int, length: int, dim: int) -> Inputs:
