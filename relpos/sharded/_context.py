@@ -43,8 +43,8 @@ from relpos.sharded._plan import (
     with_shape,
 )
 from relpos.sharded._tasks import (
-    KEPT,
     WRITTEN,
+    Kept,
     add,
     differentiate,
     join,
@@ -68,9 +68,9 @@ def attend(call: Arguments) -> Any:
     return_context = as_flag("return_context", call["return_context"])
     plan = make_plan(call)
     blocks = _forward_blocks(plan)
-    kept = {name: _result(plan, blocks, name) for name in KEPT}
+    kept = Kept(*(_result(plan, blocks, name) for name in Kept._fields))
     # Blocks are computed and joined in at least float32, and rounded once at the end.
-    out, dtype = kept["out"], plan.problem.out_dtype
+    out, dtype = kept.out, plan.problem.out_dtype
     if dtype != plan.problem.dtype:
         out = out.map_blocks(
             rounded, dtype, token="deliver", dtype=dtype, meta=np.empty((), dtype)
@@ -79,7 +79,7 @@ def attend(call: Arguments) -> Any:
         return out
     return AttentionOutput(
         out,
-        kept["lse"] if return_lse else None,
+        kept.lse if return_lse else None,
         _result(plan, blocks, "weights") if return_weights else None,
         ShardedContext(plan, kept) if return_context else None,
     )
@@ -146,13 +146,13 @@ class ShardedContext:
 
     __slots__ = ("_kept", "_plan")
 
-    def __init__(self, plan: Plan, kept: dict[str, Any]) -> None:
+    def __init__(self, plan: Plan, kept: Kept) -> None:
         self._plan = plan
         self._kept = kept
 
     def __repr__(self) -> str:
         names = ", ".join(self._plan.recipe.names)
-        return f"<ShardedContext of {names}: out {self._kept['out'].shape}>"
+        return f"<ShardedContext of {names}: out {self._kept.out.shape}>"
 
     def persist(self) -> ShardedContext:
         """Compute what the gradients start from, and keep it.
@@ -173,8 +173,7 @@ class ShardedContext:
         >>> result.context.persist()
         <ShardedContext of query, key, value: out (2, 2, 4)>
         """
-        arrays = dask.persist(*self._kept.values())
-        return ShardedContext(self._plan, dict(zip(self._kept, arrays, strict=True)))
+        return ShardedContext(self._plan, Kept(*dask.persist(*self._kept)))
 
     @twin(relpos.AttentionContext.backward, LAZY)
     def backward(
@@ -229,8 +228,8 @@ class ShardedContext:
 
     def _check(self, grad_out: Any, grad_lse: Any) -> None:
         """Raise as a call on arrays in memory would."""
-        kept = {name: stand_in(name, self._kept[name]) for name in KEPT}
-        saved = Saved(kept["out"], kept["row_max"], kept["row_sum"], 0)
+        kept = Kept(*map(stand_in, Kept._fields, self._kept))
+        saved = Saved(kept.out, kept.row_max, kept.row_sum, 0)
         if grad_out is not None:
             grad_out = stand_in("grad_out", grad_out)
         if grad_lse is not None:
@@ -241,10 +240,10 @@ class ShardedContext:
         self, plan: Plan, grad_out: Any, grad_lse: Any, names: tuple[str, ...]
     ) -> tuple[Delayed, Parts]:
         """Make one task for each block that has one, and list their keys by block."""
-        grid, rows = plan.grid, [self._kept[name] for name in KEPT]
-        out, lse = rows[:2]
+        grid, rows = plan.grid, [*self._kept]
+        out, lse = self._kept.out, self._kept.lse
         out_axes: Axes = (*grid.rows, None)
-        axes: list[Axes] = [out_axes, grid.rows, grid.rows, grid.rows]  # as in KEPT
+        axes: list[Axes] = [out_axes, grid.rows, grid.rows, grid.rows]  # as in `Kept`
         if grad_out is not None:
             grad_out = rechunked(grad_out, out.chunks)
         if grad_lse is not None:

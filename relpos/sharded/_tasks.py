@@ -14,8 +14,6 @@ from relpos._attention.operands import READ_SHORT, ROWS, Call
 from relpos._attention.problem import Part
 from relpos._checks import Array, is_floating, native, quiet, rounded_twice
 
-#: Results of a block of the forward from which the backward starts, by row.
-KEPT = ("out", "lse", "row_max", "row_sum")
 #: Integers that count positions of the whole.
 PLACED = ("query_offset", "key_lengths", "key_ranges")
 #: Operands that have an entry for each query or key: their gradient is written, so
@@ -29,6 +27,15 @@ class Recipe(NamedTuple):
     names: tuple[str, ...]  # of the arrays that a block gets
     values: dict[str, Any]  # the other arguments
     dtype: np.dtype[Any]  # of the computation
+
+
+class Kept(NamedTuple):
+    """Results by row from which the backward starts: arrays, or lazy ones of dask."""
+
+    out: Any
+    lse: Any
+    row_max: Any
+    row_sum: Any
 
 
 class Place(NamedTuple):
@@ -78,8 +85,8 @@ def differentiate(
 ) -> dict[str, Array]:
     """Compute the part of a block in the gradients, from results of whole rows."""
     names = [name for name in wrt if name != "sinks" or place.with_sinks]
-    out, _, row_max, row_sum = kept
-    rows = (out, row_max, row_sum)
+    results = Kept(*kept)
+    rows = (results.out, results.row_max, results.row_sum)
     call, part = _call_of(recipe, place, arrays)
     for name in WRITTEN:
         if call[name] is not None:
