@@ -141,7 +141,7 @@ def called(function: Any, inputs: tuple[Any, ...]) -> Any:
         kinds = kinds[-1:]
     elif any(map(is_tensor, inputs)):
         kinds[1] = [as_numpy("input", x) for x in inputs]
-    return first_accepted(lambda own: function(*copied(own)), kinds)
+    return first_accepted(lambda arguments: function(*copied(arguments)), kinds)
 
 
 def first_accepted(call: Callable[[Kind], Result], kinds: Sequence[Kind]) -> Result:

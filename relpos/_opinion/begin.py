@@ -14,6 +14,7 @@ import numpy as np
 from relpos._attention.attention import DEFAULTS, attention
 from relpos._attention.fire import fire_bias
 from relpos._attention.fire_network import NAMES, Fire, fire_of_call
+from relpos._attention.operands import Call
 from relpos._attention.schemes import relative_global_settings, transformer_xl_settings
 from relpos._attention.scores import scores
 from relpos._checks import Array, as_floating, as_integers
@@ -57,36 +58,36 @@ def begin(
         is_array = isinstance(argument, np.ndarray)
         if name not in _OTHERS or is_array or argument != DEFAULTS[name]:
             arguments[name] = _plain(name, argument)
-    x: dict[str, Any] = {
+    call: Call = {
         "query": as_floating("query", _plain("query", query)),
         "key": as_floating("key", _plain("key", key)),
     }
-    x |= arguments
+    call |= arguments
     function = function_of(scheme)
-    _check_names(function, x)
-    # Both take their own arguments out of x, so that those of `attention` remain.
-    rotary = _take_rotary(x) if function == "apply_rotary" else None
-    fire = _add_fire(x) if function == "fire_attention" else None
+    _check_names(function, call)
+    # Both take their own arguments out, so that those of `attention` remain.
+    rotary = _take_rotary(call) if function == "apply_rotary" else None
+    fire = _add_fire(call) if function == "fire_attention" else None
     if function == "transformer_xl_attention":
-        table = as_floating("rel_key", x["rel_key"])
-        x |= transformer_xl_settings(x["query"], x["key"], table, x)
+        table = as_floating("rel_key", call["rel_key"])
+        call |= transformer_xl_settings(call["query"], call["key"], table, call)
     elif function == "relative_global_attention":
-        x |= relative_global_settings(as_floating("rel_key", x["rel_key"]), x)
+        call |= relative_global_settings(as_floating("rel_key", call["rel_key"]), call)
     if value is None:  # either refuses what relpos refuses
-        scores(**x)
+        scores(**call)
     else:
-        x["value"] = as_floating("value", _plain("value", value))
-        attention(**x)
-    return replace(_exact(x, view), rotary=rotary, fire=fire)
+        call["value"] = as_floating("value", _plain("value", value))
+        attention(**call)
+    return replace(_exact(call, view), rotary=rotary, fire=fire)
 
 
-def _check_names(function: str, x: Mapping[str, Any]) -> None:
+def _check_names(function: str, call: Mapping[str, Any]) -> None:
     """Refuse what a scheme does not take or misses, and list all that it wants."""
     wants = _WANTED.get(function, ())
     others = [n for n in DEFAULTS if n not in ("value", *_OTHERS)]
     takes = dict.fromkeys([*wants, *_FURTHER.get(function, ()), *others])
     listed = f" ({function} wants {', '.join(wants)})" if wants else ""
-    for name in x:
+    for name in call:
         if name not in takes:
             hint = meant(name, [*takes], "diagnose")
             raise TypeError(
@@ -95,7 +96,7 @@ def _check_names(function: str, x: Mapping[str, Any]) -> None:
     # FIRE needs all its parameters; of the others the first is always needed.
     needed = wants if function == "fire_attention" else wants[:1]
     for name in needed:
-        if x.get(name) is None:
+        if call.get(name) is None:
             raise TypeError(f"diagnose() needs an argument {name!r}{listed}")
 
 
@@ -124,20 +125,21 @@ def function_of(scheme: object) -> str:
     return known.call
 
 
-def _take_rotary(x: dict[str, Any]) -> Rotary:
+def _take_rotary(call: Call) -> Rotary:
     """Take the arguments of `apply_rotary` from those of a call."""
-    options = {name: x.pop(name) for name in _ROTARY if name in x}
-    lq, lk, offset = _placed(x)
+    options = {name: call.pop(name) for name in _ROTARY if name in call}
+    lq, lk, offset = _placed(call)
     options = {name: value for name, value in options.items() if value is not None}
     names = options.keys() & {"positions", "angles"}
     if names:
         arrays = {name: as_numpy(name, options[name]) for name in names}
-        _check_positions(arrays.get("positions"), x["key"].shape[:-1])
-        apply_rotary(x["key"], **options)  # it refuses angles that do not fit, and both
+        _check_positions(arrays.get("positions"), call["key"].shape[:-1])
+        # It refuses angles that do not fit, and positions next to angles.
+        apply_rotary(call["key"], **options)
         (name,) = names
         del options[name]
         rows = arrays[name].astype(np.float64) + options.pop("offset", 0)
-        return _placed_among_keys(name, rows, x, offset)._replace(options=options)
+        return _placed_among_keys(name, rows, call, offset)._replace(options=options)
     # The offset of an item gets axes for heads and positions.
     start, offset = options.pop("offset", 0), np.asarray(offset)[..., None, None]
     return Rotary(options, start + np.arange(lq) + offset, start + np.arange(lk))
@@ -158,10 +160,10 @@ def _check_positions(positions: Array | None, expected: tuple[int, ...]) -> None
 
 
 def _placed_among_keys(
-    name: str, rows: Array, x: Mapping[str, Any], offset: Any
+    name: str, rows: Array, call: Mapping[str, Any], offset: Any
 ) -> Rotary:
     """Return the positions or angles of queries and keys, from those of the keys."""
-    (heads, lq), lk = x["query"].shape[-3:-1], x["key"].shape[-2]
+    (heads, lq), lk = call["query"].shape[-3:-1], call["key"].shape[-2]
     of_angles = name == "angles"
     # Positions get a column, so that positions and angles are (..., Lk, columns) until
     # the end.
@@ -193,10 +195,10 @@ def _placed_among_keys(
     return Rotary({}, of_queries, rows, of_angles=of_angles)
 
 
-def _placed(x: Mapping[str, Any]) -> tuple[int, int, Any]:
+def _placed(call: Mapping[str, Any]) -> tuple[int, int, Any]:
     """Return Lq, Lk and the offset of a scheme for which it matters."""
-    lq, lk = x["query"].shape[-2], x["key"].shape[-2]
-    offset = x.get("query_offset")
+    lq, lk = call["query"].shape[-2], call["key"].shape[-2]
+    offset = call.get("query_offset")
     if offset is None and lq != lk:
         raise ValueError(
             f"query_offset: None with {amount(lq, 'query')} and {amount(lk, 'key')} is "
@@ -206,39 +208,41 @@ def _placed(x: Mapping[str, Any]) -> tuple[int, int, Any]:
     return lq, lk, 0 if offset is None else offset
 
 
-def _add_fire(x: dict[str, Any]) -> tuple[Fire, Array]:
+def _add_fire(call: Call) -> tuple[Fire, Array]:
     """Replace FIRE's parameters by a floating mask, and return them and the bias."""
-    given = {name: x.pop(name) for name in (*NAMES, "signed", "eps") if name in x}
-    lq, lk, offset = _placed(x)
-    made = partial(fire_bias, **given, query_length=lq, key_length=lk)
+    arguments = {
+        name: call.pop(name) for name in (*NAMES, "signed", "eps") if name in call
+    }
+    lq, lk, offset = _placed(call)
+    bias_at = partial(fire_bias, **arguments, query_length=lq, key_length=lk)
     # `fire_bias` takes one offset: the biases of several items are stacked.
     offsets = as_integers("query_offset", offset)
-    biases = [made(query_offset=int(n)) for n in offsets.flat]
+    biases = [bias_at(query_offset=int(n)) for n in offsets.flat]
     bias = np.reshape(biases, (*offsets.shape, *np.shape(biases)[1:]))
     # `scores` has no operand for FIRE, whose bias becomes numbers of the mask.
-    mask = 0.0 if x.get("attn_mask") is None else x["attn_mask"]
+    mask = 0.0 if call.get("attn_mask") is None else call["attn_mask"]
     is_bool = np.asarray(mask).dtype == bool
-    x["attn_mask"] = np.where(mask, bias, -np.inf) if is_bool else bias + mask
+    call["attn_mask"] = np.where(mask, bias, -np.inf) if is_bool else bias + mask
     known = inspect.signature(fire_bias).parameters
     options = {name: known[name].default for name in ("signed", "eps")}
-    return fire_of_call(options | given), np.asarray(bias, np.float64)
+    return fire_of_call(options | arguments), np.asarray(bias, np.float64)
 
 
-def _exact(x: dict[str, Any], view: str) -> Attempt:
+def _exact(call: Call, view: str) -> Attempt:
     """Use float64, the scale as a number, and a key head for each query head."""
-    x = {name: _float64(value) for name, value in x.items() if value is not None}
-    if "scale" not in x:
-        x["scale"] = 1.0 / np.sqrt(x["query"].shape[-1])
-    if x.get("beyond") == "raise":
-        x["beyond"] = "clip"  # no visible pair lies beyond
+    call = {name: _float64(value) for name, value in call.items() if value is not None}
+    if "scale" not in call:
+        call["scale"] = 1.0 / np.sqrt(call["query"].shape[-1])
+    if call.get("beyond") == "raise":
+        call["beyond"] = "clip"  # no visible pair lies beyond
     # From here on all changes may assume as many key heads as query heads.
     group = 1
-    if x.pop("enable_gqa", False):
-        group = x["query"].shape[-3] // x["key"].shape[-3]
-        for name in x.keys() & {"key", "value"}:
-            x[name] = np.repeat(x[name], group, axis=-3)
-    x.pop("num_threads", None)
-    return Attempt(x, view, group=group)
+    if call.pop("enable_gqa", False):
+        group = call["query"].shape[-3] // call["key"].shape[-3]
+        for name in call.keys() & {"key", "value"}:
+            call[name] = np.repeat(call[name], group, axis=-3)
+    call.pop("num_threads", None)
+    return Attempt(call, view, group=group)
 
 
 def _float64(value: Any) -> Any:

@@ -112,14 +112,16 @@ class Finding(NamedTuple):
             return "same"
         return "mistake" if self.closest.mistakes else "convention"
 
-    def is_near(self, own: float) -> bool:
+    def is_near(self, formula_error: float) -> bool:
         """Return True if the closest attempt says more than the formula itself.
 
-        `own` is the error of the formula, in whichever layout it is smallest.
+        `formula_error` is the smallest error of the formula in any layout.
         """
         if self.verdict == "same" or self.may_be_same:
             return True
-        return self.closest.error <= NEAR * (own if math.isfinite(own) else 1.0)
+        return self.closest.error <= NEAR * (
+            formula_error if math.isfinite(formula_error) else 1.0
+        )
 
     @property
     def may_be_same(self) -> bool:
