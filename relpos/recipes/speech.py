@@ -692,7 +692,7 @@ class _Layer(NamedTuple):
     rows: Array
     divisor: float  # of the projected rows, and the factor of the scale
 
-    def recipe(self, **own: Any) -> Recipe:
+    def recipe(self, **settings: Any) -> Recipe:
         heads, _, dim = self.query.shape[-3:]
         # The query takes the scale of each column. softplus(0) is log 2, by which
         # `scale` is divided below.
@@ -701,7 +701,7 @@ class _Layer(NamedTuple):
         keywords = {
             "query": like(self.query * factor, self.query),
             "rel_key": like(rows / self.divisor, self.weight),
-            **own,
+            **settings,
             # The factor of keys is in the scale, and the table is divided by it, so
             # that it is not on positions.
             "scale": dim**-0.5 / math.log(2) * self.divisor,
