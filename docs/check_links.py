@@ -46,18 +46,18 @@ def faults(root: Path) -> list[str]:
     """One line for each link that leads nowhere, and each thing of another host."""
     files = [p for p in sorted(root.rglob("*.html")) if "_static" not in p.parts]
     pages = {path: Page(path.read_text("utf-8")) for path in files}
-    found = []
+    lines = []
     for path, page in pages.items():
         where = path.relative_to(root)
         for address in page.loaded:
             parts = urlsplit(address)
             if parts.scheme != "data" and (parts.scheme or parts.netloc):
-                found.append(f"{where}: loads {address}")
+                lines.append(f"{where}: loads {address}")
         for address in dict.fromkeys(page.links):
             parts = urlsplit(address)
             if not parts.scheme and not parts.netloc and not leads(path, parts, pages):
-                found.append(f"{where}: {address} leads nowhere")
-    return found
+                lines.append(f"{where}: {address} leads nowhere")
+    return lines
 
 
 def leads(path, parts, pages) -> bool:

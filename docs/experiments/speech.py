@@ -62,8 +62,8 @@ def inputs(frames: int) -> dict[str, Array]:
 class Pairs:
     """Weights of chosen pairs of one head and gradients of their scores, in float64."""
 
-    def __init__(self, given: dict[str, Array], out: Array, lse: Array, head: int):
-        self.parts = {name: x[head] for name, x in given.items()}
+    def __init__(self, arrays: dict[str, Array], out: Array, lse: Array, head: int):
+        self.parts = {name: x[head] for name, x in arrays.items()}
         self.out, self.lse = out[head], lse[head].astype(np.float64)
         self.everyone = np.arange(len(self.out))
 

@@ -63,22 +63,26 @@ def texts(cell: nbformat.NotebookNode) -> list[str]:
 def faults(path: Path) -> list[str]:
     """Return the faults of the notebook as it is stored."""
     notebook = nbformat.read(path, as_version=4)
-    found = []
+    problems = []
     if path.stat().st_size > LARGEST:
-        found.append(f"has {path.stat().st_size} bytes, more than {LARGEST}")
+        problems.append(
+            f"has {path.stat().st_size} bytes, more than {LARGEST}"
+        )
     if not ends_in_asserts(notebook):
-        found.append("does not end in two asserts or more")
+        problems.append("does not end in two asserts or more")
     for number, cell in enumerate(code_cells(notebook), 1):
         if cell.execution_count != number:
-            found.append(
+            problems.append(
                 f"code cell {number} is stored as [{cell.execution_count}]"
             )
         if any(output.get("name") == "stderr" for output in cell.outputs):
-            found.append(f"code cell {number} warns")
+            problems.append(f"code cell {number} warns")
         for text in texts(cell):
             stamps = STAMPS.findall(text)
-            found += [f"code cell {number} shows {each!r}" for each in stamps]
-    return found
+            problems += [
+                f"code cell {number} shows {each!r}" for each in stamps
+            ]
+    return problems
 
 
 def strip(notebook: nbformat.NotebookNode) -> None:
