@@ -209,23 +209,23 @@ def test_a_poisoned_query_stays_alone(isa, dtype, lq, lk):
 
 @both_dtypes
 @both_paths
-@pytest.mark.parametrize("wanted", ["grad_out", "grad_lse", "both"])
+@pytest.mark.parametrize("incoming", ["grad_out", "grad_lse", "both"])
 def test_a_poisoned_query_without_a_gradient_passes_nothing_back(
-    isa, dtype, lq, lk, wanted
+    isa, dtype, lq, lk, incoming
 ):
     """Its gradients are those of any query there whose incoming gradients are zero."""
     rng = np.random.default_rng(7)
     q, k, v = (x.astype(dtype) for x in qkv(rng, (2,), 2, lq, lk, 16))
     keywords = cast(terms(rng, "everything", 2, lq, lk, 16), dtype)
-    given = {"grad_out": normal(rng, 2, 2, lq, 16), "grad_lse": normal(rng, 2, 2, lq)}
-    for grad in given.values():
+    grads = {"grad_out": normal(rng, 2, 2, lq, 16), "grad_lse": normal(rng, 2, 2, lq)}
+    for grad in grads.values():
         grad[:, 1, lq // 2] = 0  # of one head: the other one is as finite as before
-    if wanted != "both":
-        given = {"grad_out": None, wanted: given[wanted]}
+    if incoming != "both":
+        grads = {"grad_out": None, incoming: grads[incoming]}
 
     def gradients(query):
         context = run(query, k, v, return_context=True, **keywords).context
-        return context.backward(**given)
+        return context.backward(**grads)
 
     want = gradients(q)
     for poison in POISONS:

@@ -21,22 +21,24 @@ EVERY_LAYOUT = LAYOUTS | {"heads_inside": heads_inside}
 def problem(lq, lk, dtype, *, labels=None, mask_dtype=None, batch=(2,)):
     """All operands of attention by name, each with every axis it can have."""
     rng = np.random.default_rng([lq, lk])
-    given = tokens(rng, batch, 2, lq, lk, 16, 32)
-    given |= terms(rng, "everything", 2, lq, lk, 16, 32, offset=3)
+    operands = tokens(rng, batch, 2, lq, lk, 16, 32)
+    operands |= terms(rng, "everything", 2, lq, lk, 16, 32, offset=3)
     for name in ("rel_key", "rel_query", "rel_value"):
-        given[name] = normal(rng, *batch, 2, *given[name].shape[-2:])
-    given["rel_bias"] = normal(rng, *batch, *given["rel_bias"].shape)
-    given["attn_mask"] = np.where(rng.random((*batch, 2, lq, lk)) < 0.8, 0.5, -np.inf)
-    given = cast(given, dtype)
+        operands[name] = normal(rng, *batch, 2, *operands[name].shape[-2:])
+    operands["rel_bias"] = normal(rng, *batch, *operands["rel_bias"].shape)
+    operands["attn_mask"] = np.where(
+        rng.random((*batch, 2, lq, lk)) < 0.8, 0.5, -np.inf
+    )
+    operands = cast(operands, dtype)
     mask_dtype = dtype if mask_dtype is None else mask_dtype
-    given["attn_mask"] = given["attn_mask"].astype(mask_dtype)
+    operands["attn_mask"] = operands["attn_mask"].astype(mask_dtype)
     if mask_dtype == "bool":
-        given["attn_mask"] = rng.random((*batch, 2, lq, lk)) < 0.8
-    given["key_lengths"] = np.broadcast_to([lk, lk - 3], batch).copy()
+        operands["attn_mask"] = rng.random((*batch, 2, lq, lk)) < 0.8
+    operands["key_lengths"] = np.broadcast_to([lk, lk - 3], batch).copy()
     if labels:
-        rows = given["rel_key"].shape[-2]
-        given["labels"] = rng.integers(-1, rows, (*batch, lq, lk)).astype(labels)
-    return given
+        rows = operands["rel_key"].shape[-2]
+        operands["labels"] = rng.integers(-1, rows, (*batch, lq, lk)).astype(labels)
+    return operands
 
 
 def relaid(arguments, layout):

@@ -138,18 +138,18 @@ def test_rows_without_a_key_beside_rows_with_one(isa, begin, end):
 def test_the_kernels_cut_ranges_that_they_read_in_place(isa, rng):
     """Shared by queries, strided, and read-only."""
     lq, lk = 33, 9
-    given = problem(rng, lq, lk, batch=())
+    arguments = problem(rng, lq, lk, batch=())
     far = np.full((lq, 5), 2**63 - 1)
     far[::2, 0], far[::2, 3] = -(2**63), lk
     for ranges in (far[:, ::3], far[:1, ::3], far[1:2, ::3], far[::-1, 3::-3]):
         ranges.flags.writeable = False
         out = np.full((3, lq, 5), np.nan)
-        offset = np.array(given["query_offset"])
-        tokens = {name: given[name] for name in ("query", "key", "value")}
+        offset = np.array(arguments["query_offset"])
+        tokens = {name: arguments[name] for name in ("query", "key", "value")}
         settings = {"scale": 8**-0.5, "num_threads": 2, "query_offset": offset}
         call = {**tokens, **settings, "key_ranges": ranges, "out": out}
         kernels().attention_forward(call)
-        want = relpos.attention(**given, attn_mask=as_mask(ranges, lk))
+        want = relpos.attention(**arguments, attn_mask=as_mask(ranges, lk))
         assert_near(out, want)
 
 

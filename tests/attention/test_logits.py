@@ -114,51 +114,51 @@ def loops(x):
     """Each term of `problem`, a pair at a time, from the formula."""
     batch, heads, lq, _ = x["query"].shape
     lk = x["key"].shape[-2]
-    own = x.get("position_query")
-    absent = "position_query" if own is None else "rel_key"
+    position_query = x.get("position_query")
+    absent = "position_query" if position_query is None else "rel_key"
     names = [name for name in TERMS if name not in (absent, "softcap")]
-    found = {name: np.zeros((batch, heads, lq, lk)) for name in names}
+    terms = {name: np.zeros((batch, heads, lq, lk)) for name in names}
     for b, h, i, j in np.ndindex(batch, heads, lq, lk):
         at, q, k = (b, h, i, j), x["query"][b, h, i], x["key"][b, h // 2, j]
         r = j - i - x["query_offset"][b]
-        found["content"][at] = 0.3 * dot(q, k)
-        found["pos_bias_u"][at] = 0.3 * dot(x["pos_bias_u"][h], k)
+        terms["content"][at] = 0.3 * dot(q, k)
+        terms["pos_bias_u"][at] = 0.3 * dot(x["pos_bias_u"][h], k)
         if -2 <= r <= 2:
             a, c = x["rel_key"][h, r + 2], x["rel_query"][r + 2]
-            if own is None:
-                found["rel_key"][at] = 0.3 * dot(q, a)
+            if position_query is None:
+                terms["rel_key"][at] = 0.3 * dot(q, a)
             else:
-                found["position_query"][at] = dot(own[b, h, i], a)
-            factor = 0.3 if own is None else 1.0
-            found["pos_bias_v"][at] = factor * dot(x["pos_bias_v"], a)
-            found["rel_query"][at] = 0.3 * dot(k, c)
+                terms["position_query"][at] = dot(position_query[b, h, i], a)
+            factor = 0.3 if position_query is None else 1.0
+            terms["pos_bias_v"][at] = factor * dot(x["pos_bias_v"], a)
+            terms["rel_query"][at] = 0.3 * dot(k, c)
         if -3 <= r <= 3:
-            found["rel_bias"][at] = x["rel_bias"][h, r + 3]
+            terms["rel_bias"][at] = x["rel_bias"][h, r + 3]
         steps = x["log_decay"][b, h, j + 1 : j - r + 1]
-        found["log_decay"][at] = sum(map(float, steps))
+        terms["log_decay"][at] = sum(map(float, steps))
         seen = -3 <= r <= 0 and j < x["key_lengths"][b]
-        found["mask"][at] = x["attn_mask"][i, j] if seen else -np.inf
-    return found
+        terms["mask"][at] = x["attn_mask"][i, j] if seen else -np.inf
+    return terms
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("own", [False, True])
-def test_each_term_is_the_loops(dtype, own):
+@pytest.mark.parametrize("with_position_query", [False, True])
+def test_each_term_is_the_loops(dtype, with_position_query):
     rng = np.random.default_rng(1)
     x = problem(rng)
-    if own:
+    if with_position_query:
         x["rel_key"], x["pos_bias_v"] = normal(rng, 4, 5, 2), normal(rng, 2)
         x["position_query"] = normal(rng, 2, 4, 4, 2)
-    given_here = {
+    arguments = {
         n: v.astype(dtype) if getattr(v, "dtype", None) == np.float64 else v
         for n, v in x.items()
     }
-    got, want = relpos.scores(**given_here, terms=True), loops(x)
+    got, want = relpos.scores(**arguments, terms=True), loops(x)
     assert [*got] == [*want]
     for name, part in want.items():
         assert got[name].dtype == dtype
         assert_close(got[name], part, "forward")
-    assert_close(relpos.scores(**given_here), sum(want.values()), "forward")
+    assert_close(relpos.scores(**arguments), sum(want.values()), "forward")
 
 
 def test_terms_are_those_of_the_call():

@@ -39,33 +39,33 @@ def test_gradients_of_parts_of_the_keys_add_up(isa, lq, lk):
     rng = np.random.default_rng(15)
     query, key, value = qkv(rng, (2,), 2, lq, lk, 16)
     tables = {"rel_key": 3, "rel_value": 5}
-    given = {name: rng.standard_normal((n, 16)) for name, n in tables.items()}
-    given |= {"is_causal": True, "sinks": rng.standard_normal(2)}
+    keywords = {name: rng.standard_normal((n, 16)) for name, n in tables.items()}
+    keywords |= {"is_causal": True, "sinks": rng.standard_normal(2)}
     log_decay = -np.abs(rng.standard_normal((2, lk))) / 4
     offset = lk - lq + 1  # of the last query, which comes after all keys
-    whole = {**given, "log_decay": log_decay, "query_offset": offset}
+    whole = {**keywords, "log_decay": log_decay, "query_offset": offset}
     call = as_call(query, key, value, whole)
     kept = forward(call)
     rows = (kept["out"], kept["row_max"], kept["row_sum"])
     shared = ["query", "rel_key", "rel_value"]
     want = backward(call, query, None, rows, [*shared, "key", "log_decay"])
-    cut, found = lk // 3, []
+    cut, gradients = lk // 3, []
     for first, last in ((0, cut), (cut, lk)):
-        own = {
-            **given,
+        part_keywords = {
+            **keywords,
             "log_decay": log_decay[:, first:],
             "query_offset": offset - first,
         }
         keys = slice(first, last)
-        call = as_call(query, key[..., keys, :], value[..., keys, :], own)
+        call = as_call(query, key[..., keys, :], value[..., keys, :], part_keywords)
         part = Part(0, 0, first, 0, np.arange(2), 0, has_more_keys=True)
         wrt = [*shared, "key", "log_decay"]
-        found.append(backward(call, query, None, rows, wrt, part=part))
+        gradients.append(backward(call, query, None, rows, wrt, part=part))
     for name in shared:
-        total = getattr(found[0], name) + getattr(found[1], name)
+        total = getattr(gradients[0], name) + getattr(gradients[1], name)
         assert_close(total, getattr(want, name), "same_formula")
-    keys = np.concatenate([part.key for part in found], axis=-2)
+    keys = np.concatenate([part.key for part in gradients], axis=-2)
     assert_close(keys, want.key, "same_formula")
-    decay = found[0].log_decay.copy()
-    decay[:, cut:] += found[1].log_decay
+    decay = gradients[0].log_decay.copy()
+    decay[:, cut:] += gradients[1].log_decay
     assert_close(decay, want.log_decay, "same_formula")

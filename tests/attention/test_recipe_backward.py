@@ -77,26 +77,28 @@ def random_gradients(recipe, dtype=None):
 @pytest.mark.parametrize(("name", "changes"), [*((name, {}) for name in NAMES), *MORE])
 def test_gradients_equal_differences(name, changes):
     """Differences of any sum of the arrays, along any direction of the parameters."""
-    forward, given = getattr(recipes, name), good(name, changes)
-    recipe = forward(**given)
+    forward, arguments = getattr(recipes, name), good(name, changes)
+    recipe = forward(**arguments)
     grads = random_gradients(recipe)
-    found = recipe.backward(grads)
-    assert {*found} == {
+    gradients = recipe.backward(grads)
+    assert {*gradients} == {
         n
-        for n, x in given.items()
+        for n, x in arguments.items()
         if getattr(x, "dtype", None) == np.float64 and n != "coordinates"
     }
-    assert [x.shape for x in found.values()] == [given[n].shape for n in found]
+    assert [x.shape for x in gradients.values()] == [
+        arguments[n].shape for n in gradients
+    ]
 
     def total(parameters):
-        keywords = forward(**given | dict(zip(found, parameters, strict=True)))
+        keywords = forward(**arguments | dict(zip(gradients, parameters, strict=True)))
         return sum(float((grad * keywords[n]).sum()) for n, grad in grads.items())
 
     rng = np.random.default_rng(7)
     for _ in range(5):
-        steps = [normal(rng, *x.shape) for x in found.values()]
-        want = difference_of(total, [given[n] for n in found], steps)
-        terms = [g * s for g, s in zip(found.values(), steps, strict=True)]
+        steps = [normal(rng, *x.shape) for x in gradients.values()]
+        want = difference_of(total, [arguments[n] for n in gradients], steps)
+        terms = [g * s for g, s in zip(gradients.values(), steps, strict=True)]
         size = sum(float(np.abs(term).sum()) for term in terms)
         assert abs(sum(float(term.sum()) for term in terms) - want) <= 1e-9 * size
 
