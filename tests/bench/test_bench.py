@@ -89,7 +89,7 @@ def test_the_command_prints_and_writes_the_rows_asked_for(bench, tmp_path):
 def test_the_instruction_set_asked_for_is_the_one_timed(bench, monkeypatch):
     seen = []
 
-    def interleave(works, yardstick, wanted):
+    def interleave(works, yardstick, count):
         seen.append((kernels(), yardstick))
         return _bench.Timing([], 0)
 

@@ -96,19 +96,19 @@ def test_an_error_of_a_network_is_found(mode):
 @pytest.mark.parametrize("mode", ["fwd", "fwdbwd", "decode"])
 def test_only_right_results_are_timed_and_the_others_say_why(fakes, mode):
     row = rows.measure(spec(*fakes, mode=mode), 0.0)
-    said = {each["name"]: each for each in row["entrants"]}
-    assert [*said] == ["relpos", *fakes]
+    entrants = {each["name"]: each for each in row["entrants"]}
+    assert [*entrants] == ["relpos", *fakes]
     for name in ("relpos", "right"):
-        assert said[name]["seconds"] > 0
-        assert said[name]["share"] > 0
-        assert said[name]["error"] < 2e-6
-        assert said[name]["tried"] == timing.FEWEST_ROUNDS
-    assert said["wrong"]["skipped"].startswith("wrong result, error 1.0e-03")
-    assert said["refuses"]["skipped"] == "no backward on CPU"
-    assert said["fails"]["skipped"] == "failed: RuntimeError: index out of bounds"
-    assert said["absent"]["skipped"] == "needs no_such_package"
+        assert entrants[name]["seconds"] > 0
+        assert entrants[name]["share"] > 0
+        assert entrants[name]["error"] < 2e-6
+        assert entrants[name]["tried"] == timing.FEWEST_ROUNDS
+    assert entrants["wrong"]["skipped"].startswith("wrong result, error 1.0e-03")
+    assert entrants["refuses"]["skipped"] == "no backward on CPU"
+    assert entrants["fails"]["skipped"] == "failed: RuntimeError: index out of bounds"
+    assert entrants["absent"]["skipped"] == "needs no_such_package"
     printed = text.of_row(row)
-    assert all(name in printed for name in said)
+    assert all(name in printed for name in entrants)
     assert json.loads(json.dumps(row))["label"] == spec(mode=mode).label
 
 

@@ -49,8 +49,8 @@ def priced(each, figure=1.25):
 
 @pytest.fixture
 def results():
-    found = Results({"cpu": "a CPU", "isa": "avx2", "relpos": "1.0", "numpy": "2.0"})
-    found.rows = {each.label: made(each) for each in grid.grid()}
+    filled = Results({"cpu": "a CPU", "isa": "avx2", "relpos": "1.0", "numpy": "2.0"})
+    filled.rows = {each.label: made(each) for each in grid.grid()}
     sizes = {"relpos": 5_000_000, "blocks": 20_000_000, "library": None}
     for each in grid.memory():
         fields = made(each) | {
@@ -59,9 +59,9 @@ def results():
                 for name, size in sizes.items()
             ]
         }
-        found.memory[each.label] = fields
-    found.prices = {each.label: priced(each) for each in price.prices(full=True)}
-    return found
+        filled.memory[each.label] = fields
+    filled.prices = {each.label: priced(each) for each in price.prices(full=True)}
+    return filled
 
 
 def test_the_fastest_peer_and_the_fastest_ready_made_one():

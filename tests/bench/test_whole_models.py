@@ -49,18 +49,18 @@ def test_a_model_of_16_bits_is_near_that_of_float64():
 
 @pytest.mark.parametrize("at", [0, 1])
 def test_wrong_logits_and_gradients_end_the_program(at):
-    wanted = [torch.ones(3), torch.ones(4)]
-    found = [x.clone() for x in wanted]
-    found[at] += 0.01
-    assert models.check_distance(wanted, wanted, 0, "") == 0
-    assert models.check_distance(found, wanted, 0.011, "") == pytest.approx(0.01)
+    expected = [torch.ones(3), torch.ones(4)]
+    changed = [x.clone() for x in expected]
+    changed[at] += 0.01
+    assert models.check_distance(expected, expected, 0, "") == 0
+    assert models.check_distance(changed, expected, 0.011, "") == pytest.approx(0.01)
     with pytest.raises(SystemExit, match="mine: 1e-02 off, and 1e-03 is allowed"):
-        models.check_distance(found, wanted, 1e-3, "mine")
+        models.check_distance(changed, expected, 1e-3, "mine")
     with pytest.raises(SystemExit, match="1 results for 2"):
-        models.check_distance(found[:1], wanted, 1e-3, "mine")
-    found[at][0] = float("nan")
+        models.check_distance(changed[:1], expected, 1e-3, "mine")
+    changed[at][0] = float("nan")
     with pytest.raises(SystemExit, match="mine: nan off"):
-        models.check_distance(found, wanted, 1e-3, "mine")
+        models.check_distance(changed, expected, 1e-3, "mine")
 
 
 def test_the_faster_of_the_others_is_compared_with():
