@@ -64,8 +64,8 @@ def test_gradients_are_five_point_differences(lq, lk, offset, signed):
     options = {"query_offset": offset, "signed": signed}
     grad = rng.standard_normal((2, lq, lk))
 
-    def total(**given):
-        return (grad * relpos.fire_bias(**given, **lengths, **options)).sum()
+    def total(**moved):
+        return (grad * relpos.fire_bias(**moved, **lengths, **options)).sum()
 
     lengths = {"query_length": lq, "key_length": lk}
     want = five_points(total, parameters, step=1e-4)

@@ -112,8 +112,8 @@ def test_gradients_are_five_point_differences(lq, signed, isa):
     grad_out, grad_lse = rng.standard_normal((2, lq, 3)), rng.standard_normal((2, lq))
     keywords = {**places, "is_causal": True}
 
-    def total(**given):
-        got = relpos.fire_attention(**given, **keywords, return_lse=True)
+    def total(**moved):
+        got = relpos.fire_attention(**moved, **keywords, return_lse=True)
         return (grad_out * got.out).sum() + (grad_lse * got.lse).sum()
 
     everything = arrays | parameters

@@ -27,26 +27,28 @@ def small(rng, heads=2, length=12):
 
 
 def test_dtypes_shapes_and_numbers():
-    given = cast(small(np.random.default_rng(3)), "float32")
-    given |= {"c": 0.25, "threshold": 5, "w1": given["w1"][:, None]}
-    result = relpos.fire_attention(**given, return_context=True)
+    arguments = cast(small(np.random.default_rng(3)), "float32")
+    arguments |= {"c": 0.25, "threshold": 5, "w1": arguments["w1"][:, None]}
+    result = relpos.fire_attention(**arguments, return_context=True)
     assert result.out.dtype == np.float32
-    found = result.context.backward(np.ones_like(result.out))
-    assert found.w1.shape == (8, 1) and found.w1.dtype == np.float32
-    assert found.c.shape == found.threshold.shape == ()
-    assert found.rel_key is found.attn_mask is None
-    half = {n: np.asarray(x, np.float16) for n, x in given.items()}
+    gradients = result.context.backward(np.ones_like(result.out))
+    assert gradients.w1.shape == (8, 1) and gradients.w1.dtype == np.float32
+    assert gradients.c.shape == gradients.threshold.shape == ()
+    assert gradients.rel_key is gradients.attn_mask is None
+    half = {n: np.asarray(x, np.float16) for n, x in arguments.items()}
     result = relpos.fire_attention(**half, return_context=True)
     assert result.out.dtype == np.float16
-    found = result.context.backward(np.ones_like(result.out))
-    assert found.query.dtype == found.w2.dtype == found.c.dtype == np.float16
-    wide = given | {"w2": given["w2"].astype(np.float64)}
+    gradients = result.context.backward(np.ones_like(result.out))
+    assert (
+        gradients.query.dtype == gradients.w2.dtype == gradients.c.dtype == np.float16
+    )
+    wide = arguments | {"w2": arguments["w2"].astype(np.float64)}
     assert relpos.fire_attention(**wide).dtype == np.float64
 
 
 def test_wrt_names_the_parameters():
-    given = small(np.random.default_rng(4))
-    context = relpos.fire_attention(**given, return_context=True).context
+    arguments = small(np.random.default_rng(4))
+    context = relpos.fire_attention(**arguments, return_context=True).context
     grad = np.ones((2, 12, 4))
     everything = context.backward(grad)
     only = context.backward(grad, wrt=["threshold", "w2"])
@@ -66,17 +68,17 @@ def test_wrt_names_the_parameters():
 
 def test_fields_of_the_gradients_are_the_operands_of_the_call():
     """Attention's own, in its order; only FIRE's context goes on with FIRE's."""
-    arguments = inspect.signature(relpos.attention).parameters
-    own = [name for name in arguments if name in relpos.AttentionGradients._fields]
-    assert relpos.AttentionGradients._fields == tuple(own)
-    assert reference.AttentionGradients._fields == tuple(own)
-    assert relpos.FireAttentionGradients._fields == (*own, *NAMES)
-    given = small(np.random.default_rng(4))
-    tokens = [given[name] for name in ("query", "key", "value")]
+    parameters = inspect.signature(relpos.attention).parameters
+    fields = relpos.AttentionGradients._fields
+    assert fields == tuple(name for name in parameters if name in fields)
+    assert reference.AttentionGradients._fields == fields
+    assert relpos.FireAttentionGradients._fields == (*fields, *NAMES)
+    arguments = small(np.random.default_rng(4))
+    tokens = [arguments[name] for name in ("query", "key", "value")]
     for result, kind in (
         (relpos.attention(*tokens, return_context=True), relpos.AttentionGradients),
         (
-            relpos.fire_attention(**given, return_context=True),
+            relpos.fire_attention(**arguments, return_context=True),
             relpos.FireAttentionGradients,
         ),
     ):
@@ -86,11 +88,11 @@ def test_fields_of_the_gradients_are_the_operands_of_the_call():
 @pytest.mark.parametrize("shape", [(0, 2, 12), (2, 2, 0)])
 def test_nothing_to_compute(shape):
     query = np.zeros((*shape, 4))
-    given = network(np.random.default_rng(6), heads=2)
+    arguments = network(np.random.default_rng(6), heads=2)
     for keys in (0, 3):
         key = np.zeros((*shape[:-1], keys, 4))
         result = relpos.fire_attention(
-            query, key, key, **given, query_offset=0, return_context=True
+            query, key, key, **arguments, query_offset=0, return_context=True
         )
         assert not result.out.any()
         found = result.context.backward(np.ones_like(result.out))
@@ -103,13 +105,13 @@ def test_nothing_to_compute(shape):
 @pytest.mark.parametrize("lq", [3, 40])
 def test_no_value_crashes(name, bad, lq, isa):
     rng = np.random.default_rng(7)
-    given = network(rng, heads=2)
-    given[name] = np.array(given[name])
-    given[name][(0,) * given[name].ndim] = bad
+    arguments = network(rng, heads=2)
+    arguments[name] = np.array(arguments[name])
+    arguments[name][(0,) * arguments[name].ndim] = bad
     for signed in (False, True):
         result = relpos.fire_attention(
             *qkv(rng, (), 2, lq, 300, 4),
-            **given,
+            **arguments,
             query_offset=9,
             signed=signed,
             return_context=True,
@@ -125,10 +127,10 @@ def test_no_value_crashes(name, bad, lq, isa):
 def test_a_head_that_its_bias_hides(lq, isa):
     """b2 = -inf is -inf for all keys of a head, whatever is in them."""
     rng = np.random.default_rng(8)
-    given, (query, key, value) = network(rng, heads=2), qkv(rng, (), 2, lq, 50, 4)
-    given["b2"][0], value[0, 3], key[0, 7] = -np.inf, np.nan, np.inf
+    arguments, (query, key, value) = network(rng, heads=2), qkv(rng, (), 2, lq, 50, 4)
+    arguments["b2"][0], value[0, 3], key[0, 7] = -np.inf, np.nan, np.inf
     result = relpos.fire_attention(
-        query, key, value, **given, query_offset=9, return_lse=True
+        query, key, value, **arguments, query_offset=9, return_lse=True
     )
     assert not result.out[0].any() and np.isneginf(result.lse[0]).all()
     assert np.isfinite(result.out[1]).all()
@@ -157,8 +159,8 @@ dropout=0.1 -> TypeError: dropout: got an unexpected keyword argument 'dropout'
 
 
 def test_a_context_can_be_pickled():
-    given = small(np.random.default_rng(12))
-    context = relpos.fire_attention(**given, return_context=True).context
+    arguments = small(np.random.default_rng(12))
+    context = relpos.fire_attention(**arguments, return_context=True).context
     grad = np.ones((2, 12, 4))
     twin = pickle.loads(pickle.dumps(context))
     for name in NAMES:
@@ -174,13 +176,13 @@ def operands(monkeypatch):
         for name in ("attention_forward", "attention_backward"):
             run = getattr(table, name)
 
-            def record(given, name=name, run=run):
-                seen[name] = dict(given)
-                run(given)
+            def record(call, name=name, run=run):
+                seen[name] = dict(call)
+                run(call)
 
             patched.setattr(table, name, record)
-        given = small(np.random.default_rng(13))
-        context = relpos.fire_attention(**given, return_context=True).context
+        arguments = small(np.random.default_rng(13))
+        context = relpos.fire_attention(**arguments, return_context=True).context
         context.backward(np.ones((2, 12, 4)))
     return seen
 
@@ -194,32 +196,32 @@ def test_the_kernels_check_their_operands(operands):
         ("attention_forward", FORWARD),
         ("attention_backward", (*FORWARD, *SLOPES, "grad_fire")),
     ):
-        run, given = getattr(kernels(), entry), operands[entry]
-        run(given)
+        run, call = getattr(kernels(), entry), operands[entry]
+        run(call)
         for name in names:
-            changed = given | {name: given[name].astype(np.float32)}
+            changed = call | {name: call[name].astype(np.float32)}
             with pytest.raises(TypeError, match=f"{name} must be float64"):
                 run(changed)
             if name != "fire_lines":  # any number of lines will do
                 rows = -2 if name in ("fire_query_slopes", "grad_fire") else -1
-                fewer = np.delete(given[name], -1, rows)
+                fewer = np.delete(call[name], -1, rows)
                 with pytest.raises(ValueError, match="fit"):
-                    run(given | {name: fewer})
+                    run(call | {name: fewer})
             if name != "grad_fire":
                 with pytest.raises(ValueError, match=r"lacks other|has no operand"):
-                    run(given | {name: None})
-        spaced = np.repeat(given["fire_offsets"], 2, axis=-1)[..., ::2]
+                    run(call | {name: None})
+        spaced = np.repeat(call["fire_offsets"], 2, axis=-1)[..., ::2]
         with pytest.raises(ValueError, match="fire_offsets does not fit"):
-            run(given | {"fire_offsets": spaced})
+            run(call | {"fire_offsets": spaced})
         with pytest.raises(ValueError, match="fire_signed is out of range"):
-            run(given | {"fire_signed": 2})
+            run(call | {"fire_signed": 2})
 
 
 def test_a_parameter_resized_after_the_call():
-    given = small(np.random.default_rng(11))
-    given["b1"] = np.array(given["b1"])
-    context = relpos.fire_attention(**given, return_context=True).context
-    given["b1"].resize((2, 4), refcheck=False)
+    arguments = small(np.random.default_rng(11))
+    arguments["b1"] = np.array(arguments["b1"])
+    context = relpos.fire_attention(**arguments, return_context=True).context
+    arguments["b1"].resize((2, 4), refcheck=False)
     with pytest.raises(ValueError, match=r"^b1: resized or reshaped since the call"):
         context.backward(np.ones((2, 12, 4)))
 
@@ -227,15 +229,15 @@ def test_a_parameter_resized_after_the_call():
 def test_an_empty_batch_with_an_offset_of_each_item():
     query, network = np.zeros((0, 2, 5, 4)), [np.ones(3), np.ones(3), np.ones((2, 3))]
     parameters = (*network, np.ones(2), 0.5, 2.0)
-    for own in (query, np.zeros((2, 5, 4))):
+    for tokens in (query, np.zeros((2, 5, 4))):
         result = relpos.fire_attention(
-            own,
-            own,
-            own,
+            tokens,
+            tokens,
+            tokens,
             *parameters,
             query_offset=np.zeros(0, int),
             return_context=True,
         )
         assert result.out.shape == query.shape
         grads = result.context.backward(result.out)
-        assert grads.query.shape == own.shape and not grads.w1.any()
+        assert grads.query.shape == tokens.shape and not grads.w1.any()
