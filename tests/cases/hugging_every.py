@@ -21,18 +21,18 @@ SIDES = ("none", "ones", "right", "left")
 @functools.cache
 def asking() -> dict[str, frozenset[str]]:
     """The classes that ask the registry, for each file of models by its module."""
-    found = {}
+    classes = {}
     root = Path(transformers.__file__).parent / "models"
     for path in sorted(root.glob("*/modeling_*.py")):
         source = path.read_text(encoding="utf-8")
         if "ALL_ATTENTION_FUNCTIONS" in source:
             module = f"transformers.models.{path.parent.name}.{path.stem}"
-            found[module] = frozenset(
+            classes[module] = frozenset(
                 part.name
                 for part in ast.parse(source).body
                 if isinstance(part, ast.ClassDef) and _asks(part)
             )
-    return found
+    return classes
 
 
 def _asks(part: ast.ClassDef) -> bool:
@@ -54,20 +54,20 @@ def model_class(name: str) -> Any:
 def settings(kind: Any) -> dict[str, Any]:
     """Small values for the fields of a class of configurations, and of those in it."""
     fields = {field.name: field for field in dataclasses.fields(kind)}
-    given: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, value in SMALL.items():
         if name in fields:
             default = fields[name].default
             listed = isinstance(default, (list, tuple))
             if listed and not isinstance(value, (list, tuple)):
                 value = type(default)([value] * len(default))
-            given[name] = value
+            values[name] = value
     if "kv_lora_rank" in fields and "num_key_value_heads" in fields:
-        given["num_key_value_heads"] = SMALL["num_attention_heads"]
+        values["num_key_value_heads"] = SMALL["num_attention_heads"]
     for name, part in kind.sub_configs.items():
         if name in fields and dataclasses.is_dataclass(part):
-            given[name] = settings(part)
-    return {**given, **MORE.get(kind.model_type, {})}
+            values[name] = settings(part)
+    return {**values, **MORE.get(kind.model_type, {})}
 
 
 def build(name: str, way: str) -> Any:
@@ -149,16 +149,16 @@ def call_of(model: Any, side: str, across: bool) -> dict[str, Any] | None:
 
 def real(result: Any, side: str) -> list[Any]:
     """Return the hidden states of the tokens that are no padding."""
-    found = [getattr(result, name, None) for name in ("last_hidden_state", "logits")]
-    found = [tensor for tensor in found if isinstance(tensor, torch.Tensor)]
-    if not found:
+    tensors = [getattr(result, name, None) for name in ("last_hidden_state", "logits")]
+    tensors = [tensor for tensor in tensors if isinstance(tensor, torch.Tensor)]
+    if not tensors:
         plain = isinstance(result, (torch.Tensor, tuple))
         parts = [result] if plain else list(result.values())
         parts += [x for part in parts if isinstance(part, tuple) for x in part]
-        found = [x for x in parts if isinstance(x, torch.Tensor)]
-        found = [x for x in found if x.is_floating_point()]
+        tensors = [x for x in parts if isinstance(x, torch.Tensor)]
+        tensors = [x for x in tensors if x.is_floating_point()]
     mask = mask_of(side)
     if mask is None or side == "ones":
-        return found
-    found = [x[:, :LENGTH] for x in found if x.ndim == 3]  # VideoPrism adds a token
-    return [x[mask.bool()] for x in found if x.shape[:2] == mask.shape]
+        return tensors
+    tensors = [x[:, :LENGTH] for x in tensors if x.ndim == 3]  # VideoPrism adds a token
+    return [x[mask.bool()] for x in tensors if x.shape[:2] == mask.shape]

@@ -243,7 +243,7 @@ def every():
 
     Names of packages that are not installed are left out.
     """
-    found = {
+    functions = {
         name: (attrgetter(name)(relpos), as_arrays(good))
         for name, good in GOOD.items()
         if name != "AttentionContext.backward" and there(name)
@@ -257,10 +257,10 @@ def every():
                 good = as_arrays(GOOD[name])
                 function = on_tensors(function) if room == "torch" else function
             if is_made(function):
-                found.setdefault(f"{room}.{name}", (function, good))
+                functions.setdefault(f"{room}.{name}", (function, good))
     for name in ("KVCache", "compare", "demo"):
-        found[name] = getattr(relpos, name), None
-    return found
+        functions[name] = getattr(relpos, name), None
+    return functions
 
 
 def there(name):

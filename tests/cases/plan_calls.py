@@ -73,20 +73,20 @@ def call_of(name, case):
     shapes = scheme.shapes(h, lq, lk, d, k, causal)
     if "position_query" in shapes:  # as query: each sequence has its own
         shapes["position_query"] = (b, *shapes["position_query"])
-    made = {name: numbers(shape) for name, shape in shapes.items()}
-    made = {name: np.asarray(x, dtype) for name, x in made.items()}
-    if "indptr" in made:
-        made = graph(made, scheme.rows(lq, lk, k, causal), case)
+    operands = {name: numbers(shape) for name, shape in shapes.items()}
+    operands = {name: np.asarray(x, dtype) for name, x in operands.items()}
+    if "indptr" in operands:
+        operands = graph(operands, scheme.rows(lq, lk, k, causal), case)
     else:
-        made |= {"is_causal": causal, "query_offset": lk - lq}
-    if "w1" in made:
-        made = fire(made, rng)
+        operands |= {"is_causal": causal, "query_offset": lk - lq}
+    if "w1" in operands:
+        operands = fire(operands, rng)
     if scheme.listed:
-        tables = made.pop("rel_key"), made.pop("rel_query")
-        made |= relpos.recipes.deberta(*tables)
+        tables = operands.pop("rel_key"), operands.pop("rel_query")
+        operands |= relpos.recipes.deberta(*tables)
     tokens = (numbers((b, h, length, d)).astype(dtype) for length in (lq, lk, lk))
     run = partial(getattr(relpos, scheme.call), **dict(scheme.settings))
-    return partial(run, *tokens, **made, num_threads=threads)
+    return partial(run, *tokens, **operands, num_threads=threads)
 
 
 def measure(name, case):

@@ -182,8 +182,8 @@ def encodings(x):
     frequencies = {"inv_freq": np.array([1.0, 0.1])}
     for layout in ("interleaved", "concat"):
         for dim in (4, 5):
-            given = {"positions": x.integer(L), "dim": dim, "layout": layout}
-            yield f"{layout}, {dim}", "sinusoidal", given
+            arguments = {"positions": x.integer(L), "dim": dim, "layout": layout}
+            yield f"{layout}, {dim}", "sinusoidal", arguments
     yield "", "learned", {"table": x.real(5, D), "positions": np.array([0, 4, 2])}
     yield "positions", "learned", {"table": np.ones((5, D)), "positions": x.integer(L)}
     grads = {"grad_out": x.real(L, D), "positions": np.array([0, 2, 2])}
@@ -200,9 +200,9 @@ def encodings(x):
         "angles": {"angles": x.real(1, L, 2), "magnitude": x.real(1, L, 2)},
         "by base": {"interleaved": True},
     }
-    for name, given in ways.items():
-        yield name, "apply_rotary", {**rows, **given}
-        yield name, "apply_rotary_backward", {**rows, **grad, **given}
+    for name, arguments in ways.items():
+        yield name, "apply_rotary", {**rows, **arguments}
+        yield name, "apply_rotary_backward", {**rows, **grad, **arguments}
     yield "", "xpos_magnitude", {"positions": x.integer(L), "dim": 4}
     three = {"positions": np.stack([x.integer(L)] * 3), "sections": (1, 1)}
     yield "", "mrope_angles", {**three, **frequencies}
