@@ -344,14 +344,14 @@ class Outline(HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.open, self.found = [], []
+        self.open, self.elements = [], []
         self.feed(text)
         self.close()
         assert self.open == []
 
     def handle_starttag(self, tag, attrs):
         assert len(attrs) == len(dict(attrs))
-        self.found.append((tag, dict(attrs), self.open[-1] if self.open else None))
+        self.elements.append((tag, dict(attrs), self.open[-1] if self.open else None))
         if tag not in ("meta", "img"):
             self.open.append(tag)
 
@@ -370,26 +370,26 @@ def test_the_page_is_whole(monkeypatch, tmp_path, complete, capsys):
     opened = []
     monkeypatch.setattr(page.webbrowser, "open", opened.append)
     page.show(complete)
-    made = tmp_path / page.FOLDER / "report.html"
-    assert opened == [made.as_uri()]
+    path = tmp_path / page.FOLDER / "report.html"
+    assert opened == [path.as_uri()]
     assert "No browser" in capsys.readouterr().err  # None is not True
-    text = made.read_text("utf-8")
+    text = path.read_text("utf-8")
     assert len(text) < 2e6
-    found = Outline(text).found
+    elements = Outline(text).elements
     allowed = {
         "table": "div",
         "tr": ("thead", "tbody"),
         "li": "ul",
         "summary": "details",
     }
-    for tag, attrs, parent in found:
+    for tag, attrs, parent in elements:
         assert parent in allowed.get(tag, (parent,))
         assert "href" not in attrs and attrs.get("src", "data:").startswith("data:")
         if tag == "img":
             assert len(attrs["alt"]) > 20
     assert "http" not in text and "url(" not in text and "@import" not in text
-    rows = sum(tag == "tr" for tag, _, _ in found)
-    assert rows > 30 and sum(tag == "img" for tag, _, _ in found) == 4
+    rows = sum(tag == "tr" for tag, _, _ in elements)
+    assert rows > 30 and sum(tag == "img" for tag, _, _ in elements) == 4
     assert text.index("Checks that failed") < text.index("<section>")
     assert "a &lt; b: one &amp; two" in text and "&lt;12&gt;" in text
     assert "many rows (13 rows)</summary>" in text

@@ -87,62 +87,68 @@ def of_speed():
     """Yield pages and what they say of time and memory."""
     t5 = FORWARD["T5, encoder", 2048], TRAINING["T5, encoder", 2048]
     mb = [row[f"{way}, MB"] for row in t5 for way in ("replaced", "eager")]
-    said = "{} MB forward (before: {} MB), and {} MB forward and backward (before: {}"
-    yield "replace-attention", said.format(*mb)
+    sentence = (
+        "{} MB forward (before: {} MB), and {} MB forward and backward (before: {}"
+    )
+    yield "replace-attention", sentence.format(*mb)
     both = "forward and backward"
     short = ["L = 1024, forward", f"L = 1024, {both}"]
     long = [f"L = 2048, {both}", "L = 4096, forward", f"L = 4096, {both}"]
-    said = f"takes {ends(price(['Music'], short + long))} times as long as attention"
-    yield "guide/skew", said
+    sentence = (
+        f"takes {ends(price(['Music'], short + long))} times as long as attention"
+    )
+    yield "guide/skew", sentence
     cheap = ends(price(["RoPE", "ALiBi", "T5", "Shaw"], short))
     yield "which-scheme", f"{cheap} times the time of attention without positions"
     two = [price([name], short)[1] for name in ("DeBERTa", "BERT")]
-    said = "DeBERTa takes {:.2f} and BERT {:.2f} times as long as attention"
-    yield "which-scheme", said.format(*two)
-    said = f"takes {cost(32)} as long as attention without positions at 32 tokens"
-    yield "which-scheme", f"{said}, and {cost(128)} at 128"
-    yield "limits", f"{said}, and {cost(1024)} at 1,024"
+    sentence = "DeBERTa takes {:.2f} and BERT {:.2f} times as long as attention"
+    yield "which-scheme", sentence.format(*two)
+    sentence = f"takes {cost(32)} as long as attention without positions at 32 tokens"
+    yield "which-scheme", f"{sentence}, and {cost(128)} at 128"
+    yield "limits", f"{sentence}, and {cost(1024)} at 1,024"
     speech = data.experiment("speech").results
     times = [speech[f"seconds_{way}"] for way in ("forward", "backward")]
     names = "peak_bytes", "bytes_of_inputs_and_results", "bytes_of_position_scores"
     peak, inputs, scores = (speech[name] / 2**30 for name in names)
-    said = f"forward and backward took {sum(times):.0f} s of processor time"
-    yield "guide/long", said
+    sentence = f"forward and backward took {sum(times):.0f} s of processor time"
+    yield "guide/long", sentence
     yield "guide/long", f"a peak of {peak:.2f} GiB, of which {inputs:.2f} GiB are"
     yield "guide/long", f"query and distance would need {scores:.1f} GiB"
-    said = "forward {:.0f} s, backward {:.0f} s of processor time, {:.2f} GiB"
-    yield "which-scheme", said.format(*times, peak)
+    sentence = "forward {:.0f} s, backward {:.0f} s of processor time, {:.2f} GiB"
+    yield "which-scheme", sentence.format(*times, peak)
 
 
 def of_experiments():
     """Yield pages and what they say of right answers and bits."""
     sines, xl = "sinusoids", "Transformer-XL"
     at = [100 * float(right("two back", sines, length)) for length in (24, 32)]
-    said = "{:.0f} % of the answers were right at length 24 and {:.0f} % at length 32"
-    yield "guide/absolute", said.format(*at)
+    sentence = (
+        "{:.0f} % of the answers were right at length 24 and {:.0f} % at length 32"
+    )
+    yield "guide/absolute", sentence.format(*at)
     before, after = (
         float(bits("chorales", sines, slice(*part))) for part in ((2, 4), (4, 8))
     )
     yield "guide/absolute", f"needed {after - before:.1f} more bits per event beyond"
     k2 = data.experiment("shaw-tables").results["variants"]["k = 2"]["right"]
     yield "guide/relative", f"with k = 2 in {100 * np.mean(k2):.0f} % of the cases"
-    said = f"{bits('text', xl, 3)} bits per character with a memory of 64"
+    sentence = f"{bits('text', xl, 3)} bits per character with a memory of 64"
     without = bits("text", "Transformer-XL, no memory", 0)
-    yield "guide/memory", f"{said} characters, and {without} when it was trained"
-    yield "which-scheme", f"{said}, {without} trained without one"
-    said = f"{bits('text', 'sinusoids, memory', 3, 1)} bits against"
-    yield "guide/memory", f"{said} {bits('text', 'no positions', 0)}"
+    yield "guide/memory", f"{sentence} characters, and {without} when it was trained"
+    yield "which-scheme", f"{sentence}, {without} trained without one"
+    sentence = f"{bits('text', 'sinusoids, memory', 3, 1)} bits against"
+    yield "guide/memory", f"{sentence} {bits('text', 'no positions', 0)}"
     models = xl, "Music Transformer, clipped", "rotary", sines
-    said = "{}, {} and {} bits per event; sinusoids {}"
+    sentence = "{}, {} and {} bits per event; sinusoids {}"
     music = [bits("chorales", model, slice(4, 8)) for model in models]
-    yield "which-scheme", said.format(*music)
+    yield "which-scheme", sentence.format(*music)
     rotary, t5 = (right("two back", x, 128) for x in ("rotary", "T5, 32 to 128"))
     yield "which-scheme", f"rotary {rotary}, T5 {t5}"
     last = [right("after the last", x, 128) for x in ("FIRE", xl, "Shaw, k = 4")]
-    said = "{} and {} right at eight times the length; Shaw with k = 4 has {}"
-    yield "which-scheme", said.format(*last)
+    sentence = "{} and {} right at eight times the length; Shaw with k = 4 has {}"
+    yield "which-scheme", sentence.format(*last)
 
 
-@pytest.mark.parametrize(("page", "said"), [*of_speed(), *of_experiments()])
-def test_a_sentence_has_the_stored_figures(page, said):
-    assert said in " ".join(text(f"docs/{page}.md").split())
+@pytest.mark.parametrize(("page", "sentence"), [*of_speed(), *of_experiments()])
+def test_a_sentence_has_the_stored_figures(page, sentence):
+    assert sentence in " ".join(text(f"docs/{page}.md").split())

@@ -46,7 +46,7 @@ LAYERS = {
 }
 
 
-def said(function, *args, **keywords):
+def error_text(function, *args, **keywords):
     """Return the text of the TypeError of a call."""
     with pytest.raises(TypeError) as caught:
         function(*args, **keywords)
@@ -54,7 +54,7 @@ def said(function, *args, **keywords):
 
 
 @pytest.mark.parametrize(
-    ("given", "meant"),
+    ("keywords", "meant"),
     [
         ({"causal": True}, "is_causal"),
         ({"mask": None}, "attn_mask"),
@@ -70,10 +70,10 @@ def said(function, *args, **keywords):
         ({"rel_kye": None}, "rel_key"),
     ],
 )
-def test_what_attention_says(given, meant):
-    (name,) = given
-    wanted = f"{name}: got an unexpected keyword argument {name!r}; did you mean "
-    assert said(relpos.attention, X, X, X, **given) == f"{wanted}{meant}?"
+def test_what_attention_says(keywords, meant):
+    (name,) = keywords
+    expected = f"{name}: got an unexpected keyword argument {name!r}; did you mean "
+    assert error_text(relpos.attention, X, X, X, **keywords) == f"{expected}{meant}?"
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -84,11 +84,13 @@ def test_every_function_that_has_a_parameter_is_tried_with_its_other_names(name)
         pytest.skip("takes any keyword")
     for there, other in PAIRS:
         if there in parameters and other not in parameters:
-            text = said(function, **{other: None})
+            text = error_text(function, **{other: None})
             assert text.startswith(f"{other}: got an unexpected keyword argument")
             meant = text.rpartition("did you mean ")[2].removesuffix("?").split(" or ")
             assert there in meant
-    assert said(function, frobnicate=1).startswith("frobnicate: got an unexpected")
+    assert error_text(function, frobnicate=1).startswith(
+        "frobnicate: got an unexpected"
+    )
 
 
 @pytest.mark.parametrize("name", LAYERS)
@@ -99,41 +101,41 @@ def test_every_constructor_and_call_says_the_argument(name):
         parameters = inspect.signature(method).parameters
         kinds = {parameter.kind for parameter in parameters.values()}
         if not kinds & {inspect.Parameter.VAR_KEYWORD}:
-            text = said(method, frobnicate=1)
+            text = error_text(method, frobnicate=1)
             assert text.startswith("frobnicate: got an unexpected keyword argument")
 
 
 def test_a_call_may_mean_an_argument_of_the_constructor():
     layer = nn.MultiheadAttention(4, 2)
-    text = said(layer, np.ones((1, 2, 4)), causal=True)
+    text = error_text(layer, np.ones((1, 2, 4)), causal=True)
     assert text.endswith("; did you mean is_causal of the constructor?")
 
 
 def test_an_unknown_name_that_is_like_no_other_gets_the_list():
-    text = said(relpos.skew, X, frobnicate=1)
+    text = error_text(relpos.skew, X, frobnicate=1)
     assert text.endswith("argument 'frobnicate'; expected one of x, is_causal")
-    text = said(relpos.get_num_threads, a=1)
+    text = error_text(relpos.get_num_threads, a=1)
     assert text.endswith("expected none, as get_num_threads has none")
 
 
 def test_missing_and_surplus_arguments():
-    wanted = "attention() needs an argument 'value'"
-    assert said(relpos.attention, X, X) == wanted
-    wanted = "Linear() needs an argument 'out_features'"
-    assert said(nn.Linear, 1) == wanted
-    assert said(nn.Linear(1, 2)) == "Linear.__call__() needs an argument 'x'"
-    wanted = "query: got one argument by position, one by name; expected one"
-    assert said(relpos.attention, X, X, X, query=X) == wanted
-    text = said(relpos.attention, X, X, X, None, 0.0, False, 1.0)
+    expected = "attention() needs an argument 'value'"
+    assert error_text(relpos.attention, X, X) == expected
+    expected = "Linear() needs an argument 'out_features'"
+    assert error_text(nn.Linear, 1) == expected
+    assert error_text(nn.Linear(1, 2)) == "Linear.__call__() needs an argument 'x'"
+    expected = "query: got one argument by position, one by name; expected one"
+    assert error_text(relpos.attention, X, X, X, query=X) == expected
+    text = error_text(relpos.attention, X, X, X, None, 0.0, False, 1.0)
     assert text.startswith("attention() takes at most 6 positional arguments, but got ")
     assert "7 (scale, enable_gqa" in text and text.endswith("out go by name)")
-    text = said(relpos.kerple_bias, 1, 2, 3, "log")
+    text = error_text(relpos.kerple_bias, 1, 2, 3, "log")
     assert text.endswith(
         "at most 3 positional arguments, but got 4 (kind goes by name)"
     )
-    text = said(relpos.get_num_threads, 1)
+    text = error_text(relpos.get_num_threads, 1)
     assert text == "get_num_threads() takes no positional argument, but got 1"
-    text = said(relpos.KVCache, 1, 2)
+    text = error_text(relpos.KVCache, 1, 2)
     assert text == "KVCache() takes at most 1 positional argument, but got 2"
 
 
@@ -156,29 +158,29 @@ SCHEMES_AS_KEYWORDS = {
 def test_a_scheme_as_a_keyword_leads_to_its_function(scheme):
     hint = f"for {scheme!r}, {SCHEMES_AS_KEYWORDS[scheme]}"
     for name in ("scheme", "position", "position_embedding_type"):
-        text = said(relpos.attention, X, X, X, **{name: scheme})
+        text = error_text(relpos.attention, X, X, X, **{name: scheme})
         assert text == f"{name}: got an unexpected keyword argument {name!r}; {hint}"
 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.name)
 def test_every_scheme_as_a_keyword_leads_somewhere(scheme):
     for name in (*scheme.names, *scheme.variants):
-        text = said(relpos.attention, X, X, X, scheme=name)
+        text = error_text(relpos.attention, X, X, X, scheme=name)
         assert f"; for {name!r}, " in text
-    text = said(relpos.attention, X, X, X, scheme="waltz")
+    text = error_text(relpos.attention, X, X, X, scheme="waltz")
     assert "; expected one of query, key," in text
-    text = said(relpos.get_num_threads, scheme="alibi")
+    text = error_text(relpos.get_num_threads, scheme="alibi")
     assert text.endswith("expected none, as get_num_threads has none")
 
 
 @pytest.mark.torch
 def test_a_scheme_as_a_keyword_leads_to_its_function_of_tensors():
     pytest.importorskip("torch")
-    text = said(relpos.torch.attention, X, X, X, scheme="alibi")
+    text = error_text(relpos.torch.attention, X, X, X, scheme="alibi")
     assert text.endswith("for 'alibi', pass rel_bias=relpos.torch.alibi_bias(H, L)")
-    text = said(relpos.torch.attention, X, X, X, scheme="t5")
+    text = error_text(relpos.torch.attention, X, X, X, scheme="t5")
     assert text.endswith("for 't5', pass **relpos.recipes.t5(weight)")
-    text = said(relpos.torch.attention, X, X, X, scheme="music")
+    text = error_text(relpos.torch.attention, X, X, X, scheme="music")
     assert text.endswith("call relpos.torch.relative_global_attention")
 
 
@@ -203,16 +205,16 @@ def test_an_argument_that_is_given_twice_is_refused_whatever_it_is(function):
             args = (*good[:at], by_position, *good[at + 1 :])
             for count in range(at + 1, len(good) + 1):
                 for value in (good[at], None, X):
-                    text = said(function, *args[:count], **{name: value})
-                    wanted = f"{name}: got one argument by position, one by name"
-                    assert text == f"{wanted}; expected one"
+                    text = error_text(function, *args[:count], **{name: value})
+                    expected = f"{name}: got one argument by position, one by name"
+                    assert text == f"{expected}; expected one"
 
 
 def test_other_errors_stay_what_they_are():
     def refuses(x):
         raise TypeError("x: got it; expected none")
 
-    assert said(hinted(refuses), 1) == "x: got it; expected none"
+    assert error_text(hinted(refuses), 1) == "x: got it; expected none"
     with pytest.raises(TypeError) as caught:
         relpos.attention(X, X, X, causal=True)
     assert caught.value.__context__ is None

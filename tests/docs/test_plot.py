@@ -381,15 +381,15 @@ def test_clipped_positions_are_hatched(k, shape, offset):
 
 
 @pytest.mark.parametrize(
-    ("relative", "wanted"),
+    ("relative", "expected"),
     [
         (np.eye(4, dtype=int), set()),  # labels
         ([[0, 1, 2], [0, 1, 2]], set()),
         ([[0, 1, 1], [-1, -1, 0]], {(0, 2), (1, 0)}),  # queries that are 2 apart
     ],
 )
-def test_what_no_other_steps_tell_is_not_hatched(relative, wanted):
-    assert hatched(plot.relative_position_map(relative, ax=new())) == wanted
+def test_what_no_other_steps_tell_is_not_hatched(relative, expected):
+    assert hatched(plot.relative_position_map(relative, ax=new())) == expected
 
 
 def test_skewed_scores_are_those_of_skew():

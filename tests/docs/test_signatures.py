@@ -79,18 +79,18 @@ MEANT_OF_PARTS = {
 
 def signatures(module):
     """Return the signatures of a module's public functions, classes and methods."""
-    found = {}
+    by_name = {}
     for name in module.__all__:
         thing = getattr(module, name)
         if not callable(thing):
             continue
-        found[name] = inspect.signature(thing)
+        by_name[name] = inspect.signature(thing)
         if not inspect.isclass(thing):
             continue
         for method, value in inspect.getmembers(thing, callable):
             if not method.startswith("_"):
-                found[f"{name}.{method}"] = inspect.signature(value)
-    return found
+                by_name[f"{name}.{method}"] = inspect.signature(value)
+    return by_name
 
 
 def defaults(signature):
