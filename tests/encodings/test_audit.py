@@ -114,21 +114,21 @@ def test_numbers_by_loops():
     """Each measured number, in plain loops, for values of no particular structure."""
     lengths, dim = (6, 9, 16), 3
     rng = np.random.default_rng(5)
-    given = {n: np.cumsum(rng.uniform(-1, 3, (n, dim)), axis=0) for n in lengths}
+    encodings = {n: np.cumsum(rng.uniform(-1, 3, (n, dim)), axis=0) for n in lengths}
     audit = relpos.audit_encoding(
-        lambda length, dim: given.get(length, np.zeros((length, dim))),
+        lambda length, dim: encodings.get(length, np.zeros((length, dim))),
         lengths=lengths,
         dim=dim,
     )
-    known, longest = given[6], given[16]
-    largest = max(abs(x) for p in given.values() for x in p.ravel())
+    known, longest = encodings[6], encodings[16]
+    largest = max(abs(x) for p in encodings.values() for x in p.ravel())
     gaps = [
         max(abs(a - b) for a, b in zip(p, q, strict=True))
         for p, q in combinations(longest, 2)
     ]
     assert audit.unique.value == pytest.approx(min(gaps) / largest, rel=1e-12)
     drifts = [
-        abs(given[n][i, c] - longest[i, c])
+        abs(encodings[n][i, c] - longest[i, c])
         for n in (6, 9)
         for i in range(n)
         for c in range(dim)
@@ -145,13 +145,13 @@ def test_numbers_by_loops():
     def apart(p, i, r):
         return math.sqrt(sum((p[i + r, c] - p[i, c]) ** 2 for c in range(dim)))
 
-    found, means = [], []
+    distances, means = [], []
     for r in range(1, 6):
         mean = sum(apart(known, i, r) for i in range(6 - r)) / (6 - r)
-        found += [apart(longest, i, r) for i in range(6, 16 - r)]
+        distances += [apart(longest, i, r) for i in range(6, 16 - r)]
         means += [mean] * (10 - r)
-    rest = sum((f - t) ** 2 for f, t in zip(found, means, strict=True))
-    spread = sum((f - sum(found) / len(found)) ** 2 for f in found)
+    rest = sum((f - t) ** 2 for f, t in zip(distances, means, strict=True))
+    spread = sum((f - sum(distances) / len(distances)) ** 2 for f in distances)
     assert audit.extrapolation.value == pytest.approx(1 - rest / spread, rel=1e-9)
 
 

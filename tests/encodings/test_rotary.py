@@ -145,19 +145,19 @@ def test_random_problems(isa):
         if rng.random() < 0.3:
             x = x[..., ::-1, :]
         shape = (*batch, length, half)
-        own = shape[rng.integers(0, len(shape)) :]
+        angles_shape = shape[rng.integers(0, len(shape)) :]
         options = {"rotary_dim": 2 * half, "interleaved": bool(rng.random() < 0.5)}
         options["inverse"] = bool(rng.random() < 0.5)
         if rng.random() < 0.3:
-            options["angles"] = rng.standard_normal(own)
+            options["angles"] = rng.standard_normal(angles_shape)
         else:
             options["offset"] = float(rng.integers(-9, 9))
             if rng.random() < 0.5:
-                options["positions"] = 9 * rng.standard_normal(own[:-1])
+                options["positions"] = 9 * rng.standard_normal(angles_shape[:-1])
             if rng.random() < 0.5:
                 options["inv_freq"] = rng.standard_normal(half)
         if rng.random() < 0.5:
-            options["magnitude"] = rng.standard_normal(own)
+            options["magnitude"] = rng.standard_normal(angles_shape)
         want = reference.apply_rotary(x, **options)
         limit = 60 * np.finfo(x.dtype).eps * np.abs(want).max()
         np.testing.assert_allclose(

@@ -433,9 +433,9 @@ def test_a_base_for_each_layer():
         ([1e4, 5e4, 1e4, 5e4], "sliding_attention", 5e4),
         ([1e4, 5e4, 1e4, 5e4], "full_attention", 1e4),
     ):
-        said = config | {"layer_rope_theta": bases}
+        keys = config | {"layer_rope_theta": bases}
         rope = {"rope_parameters": {"rope_type": "default", "rope_theta": 3.0}}
-        for given in (said, said | rope):
+        for given in (keys, keys | rope):
             got = relpos.rotary_from_config(given, layer_type=layer_type)
             assert_bitwise(got.inv_freq, relpos.rotary_frequencies(64, base=base))
     for bases, layer_type in (
@@ -466,12 +466,12 @@ def test_layers_that_are_scaled():
 def test_a_base_of_dots_3_notes_sliding_layers():
     """A base of its own, with a default, that no scaling goes with."""
     config = {"model_type": "dots3_note_text", "rope_theta": 8e7, "head_dim": 256}
-    for said, base in (({}, 5e4), ({"swa_rope_theta": 7e4}, 7e4)):
+    for keys, base in (({}, 5e4), ({"swa_rope_theta": 7e4}, 7e4)):
         for layer_type, want in (
             ("sliding_attention", base),
             ("indexed_attention", 8e7),
         ):
-            given = config | said | {"layer_types": ["indexed_attention"]}
+            given = config | keys | {"layer_types": ["indexed_attention"]}
             got = relpos.rotary_from_config(given, layer_type=layer_type)
             assert_bitwise(got.inv_freq, relpos.rotary_frequencies(64, base=want))
     scaled = {"swa_rope_theta": 7e4, "rope_scaling": {"type": "linear", "factor": 2.0}}
@@ -480,7 +480,7 @@ def test_a_base_of_dots_3_notes_sliding_layers():
 
 
 @pytest.mark.parametrize(
-    ("said", "pattern"),
+    ("keys", "pattern"),
     [
         ({"rotary_emb_base": 5e4}, "got rope_theta = 10000.0, rotary_emb_base = 50000"),
         (
@@ -519,9 +519,9 @@ def test_a_base_of_dots_3_notes_sliding_layers():
         ),
     ],
 )
-def test_keys_that_contradict_each_other(said, pattern):
+def test_keys_that_contradict_each_other(keys, pattern):
     with pytest.raises(ValueError, match=f"^config: {pattern}"):
-        relpos.rotary_from_config(LLAMA | said, layer_type="full_attention")
+        relpos.rotary_from_config(LLAMA | keys, layer_type="full_attention")
 
 
 def test_equal_spellings_of_one_base():
@@ -586,7 +586,7 @@ def test_hunyuan():
 
 
 @pytest.mark.parametrize(
-    ("said", "interleaved"),
+    ("keys", "interleaved"),
     [
         ({"model_type": "llama"}, False),
         ({"model_type": "gptj"}, True),
@@ -603,12 +603,12 @@ def test_hunyuan():
         ({"model_type": "pe_video_encoder"}, True),
     ],
 )
-def test_which_columns_are_pairs(said, interleaved):
-    assert relpos.rotary_from_config(PLAIN | said).interleaved is interleaved
+def test_which_columns_are_pairs(keys, interleaved):
+    assert relpos.rotary_from_config(PLAIN | keys).interleaved is interleaved
 
 
 @pytest.mark.parametrize(
-    "said",
+    "keys",
     [
         {"model_type": "minimax_m2", "partial_rotary_factor": 0.25},
         {"model_type": "gpt_neox", "partial_rotary_factor": 0.25, "rotary_pct": 0.25},
@@ -619,17 +619,17 @@ def test_which_columns_are_pairs(said, interleaved):
         {"model_type": "glm4", "rope_pct": 0.25},
     ],
 )
-def test_a_part_that_is_said_replaces_the_default(said):
-    assert relpos.rotary_from_config(PLAIN | said).rotary_dim == 16
+def test_a_part_that_is_said_replaces_the_default(keys):
+    assert relpos.rotary_from_config(PLAIN | keys).rotary_dim == 16
 
 
 def test_minimax_m2_rotates_whole_heads_by_default():
-    said = PLAIN | {"model_type": "minimax_m2"}
-    assert relpos.rotary_from_config(said).rotary_dim == 64
-    said |= {"rotary_dim": 32, "partial_rotary_factor": 0.5}
-    assert relpos.rotary_from_config(said).rotary_dim == 32
+    config = PLAIN | {"model_type": "minimax_m2"}
+    assert relpos.rotary_from_config(config).rotary_dim == 64
+    config |= {"rotary_dim": 32, "partial_rotary_factor": 0.5}
+    assert relpos.rotary_from_config(config).rotary_dim == 32
     with pytest.raises(ValueError, match=r"rotary_dim is 32, and 0\.25 of 64 columns"):
-        relpos.rotary_from_config(said | {"partial_rotary_factor": 0.25})
+        relpos.rotary_from_config(config | {"partial_rotary_factor": 0.25})
 
 
 def test_the_same_scaling_in_two_spellings():
@@ -651,9 +651,9 @@ def test_the_case_of_a_key_says_nothing():
 
 
 def test_parts_that_differ():
-    said = {"model_type": "gpt_neox", "rotary_pct": 0.5, "partial_rotary_factor": 1.0}
+    keys = {"model_type": "gpt_neox", "rotary_pct": 0.5, "partial_rotary_factor": 1.0}
     with pytest.raises(ValueError, match=r"rotary_pct = 0\.5; expected one"):
-        relpos.rotary_from_config(PLAIN | said)
+        relpos.rotary_from_config(PLAIN | keys)
 
 
 @pytest.mark.parametrize("kind", ["exaone4", "exaone_moe", "kolibri1"])
@@ -731,7 +731,7 @@ def test_pairs_of_transformers(module):
 
     there = importlib.import_module(f"transformers.models.{module}.modeling_{module}")
     config = PLAIN | {"head_dim": 8, "model_type": module, "partial_rotary_factor": 1.0}
-    found = relpos.rotary_from_config(config)
+    rotary = relpos.rotary_from_config(config)
     x = np.random.default_rng(0).standard_normal((1, 2, 5, 8))
     angles = np.arange(5)[:, None] * relpos.rotary_frequencies(8)
     if module == "cohere":  # gives each pair's angle twice in a row
@@ -745,7 +745,7 @@ def test_pairs_of_transformers(module):
     want, _ = there.apply_rotary_pos_emb(
         torch.from_numpy(x), torch.from_numpy(x), *waves
     )
-    got = relpos.apply_rotary(x, **found._asdict())
+    got = relpos.apply_rotary(x, **rotary._asdict())
     np.testing.assert_allclose(got, want, rtol=0, atol=1e-6)
 
 
@@ -754,8 +754,8 @@ def test_pairs_of_transformers(module):
 
 @pytest.mark.parametrize(("changes", "error", "pattern"), BAD)
 def test_bad_input(changes, error, pattern):
-    said = dict(changes)
-    options = {n: said.pop(n) for n in ("layer_type", "seq_len") if n in said}
-    config = said.pop("config", PLAIN | said)
+    keys = dict(changes)
+    options = {n: keys.pop(n) for n in ("layer_type", "seq_len") if n in keys}
+    config = keys.pop("config", PLAIN | keys)
     with pytest.raises(error, match=pattern):
         relpos.rotary_from_config(config, **options)

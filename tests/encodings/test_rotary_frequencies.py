@@ -32,10 +32,10 @@ def long_factors(dim):
 def scalings(dim):
     """(name, values) pairs of every kind that the functions take."""
     dynamic, long = {"factor": 2.0, ORIGINAL: 2048}, long_factors(dim)
-    found = [None, ("linear", 2.5), ("linear", 1), ("ntk", 4), ("ntk", 0.5)]
-    found += [("dynamic", dynamic | {"seq_len": n}) for n in (100, 2048, 2049, 9000)]
-    found += [("dynamic", dynamic), ("llama3", LLAMA3)]
-    found += [
+    pairs = [None, ("linear", 2.5), ("linear", 1), ("ntk", 4), ("ntk", 0.5)]
+    pairs += [("dynamic", dynamic | {"seq_len": n}) for n in (100, 2048, 2049, 9000)]
+    pairs += [("dynamic", dynamic), ("llama3", LLAMA3)]
+    pairs += [
         ("yarn", YARN | more)
         for more in (
             {},
@@ -52,7 +52,7 @@ def scalings(dim):
             {"beta_fast": 1.0, "beta_slow": 32.0},
         )
     ]
-    found += [
+    pairs += [
         ("longrope", long | more)
         for more in (
             {"factor": 4.0},
@@ -63,7 +63,7 @@ def scalings(dim):
             {"factor": 4.0, "attention_factor": 1.19},
         )
     ]
-    found += [
+    pairs += [
         ("proportional", values)
         for values in (
             {},
@@ -72,7 +72,7 @@ def scalings(dim):
             {"partial_rotary_factor": 0, "rope_type": "proportional"},
         )
     ]
-    return found
+    return pairs
 
 
 @pytest.mark.parametrize("base", [10000.0, 500000.0, 7.5])
