@@ -93,19 +93,19 @@ def batched(name):
     """A good call of (A, B) batch items, without the gradient of an operand."""
     rng, shape = np.random.default_rng(0), (A, B, 1, LQ, D)
     names = ("query", "key", "value", "grad_out")
-    given = {n: rng.standard_normal(shape) for n in names}
+    call = {n: rng.standard_normal(shape) for n in names}
     needed = {name} | ({"rel_key"} if name == "pos_bias_v" else set())
-    given |= {n: rng.standard_normal(SUMMED[n]) for n in needed}
+    call |= {n: rng.standard_normal(SUMMED[n]) for n in needed}
     settings = {"scale": 0.3, "min_relative_position": -3, "window_right": 0}
-    given |= settings | {
+    call |= settings | {
         "min_bias_position": -3,
         "num_threads": 4,
         "out": np.empty(shape),
     }
-    given |= {n: np.empty(shape[:-1]) for n in ("row_max", "row_sum")}
-    forward = {n: x for n, x in given.items() if n != "grad_out"}
+    call |= {n: np.empty(shape[:-1]) for n in ("row_max", "row_sum")}
+    forward = {n: x for n, x in call.items() if n != "grad_out"}
     kernels().attention_forward(forward)
-    return given
+    return call
 
 
 def gradient(name, batch):

@@ -59,11 +59,11 @@ def test_gradients_equal_differences_of_the_forward(scheme, variant):
     """Derivative along d against <gradient, d>, relative to |gradient| rms(d)."""
     problem = make(scheme, variant, Shape(5, 7, 4, 3, 2, (2,)))
     rng = np.random.default_rng(2)
-    found = {}
+    by_isa = {}
     for isa in _core.by_isa:
         with use_isa(isa):
-            found[isa] = problem.gradients()
-        assert set(found[isa]) == set(problem.inputs)
+            by_isa[isa] = problem.gradients()
+        assert set(by_isa[isa]) == set(problem.inputs)
     for name, array in problem.inputs.items():
 
         def of(moved, name=name):
@@ -74,7 +74,7 @@ def test_gradients_equal_differences_of_the_forward(scheme, variant):
             d /= np.abs(d).max()
             with np.errstate(invalid="ignore"):  # a mask of -inf moves nowhere
                 want = difference_of(of, [array], [d], STEP)
-            for isa, gradients in found.items():
+            for isa, gradients in by_isa.items():
                 gradient = gradients[name]
                 size = np.linalg.norm(gradient) * np.sqrt(np.mean(d**2))
                 error = abs(np.vdot(gradient, d) - want)
