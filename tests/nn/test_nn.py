@@ -49,12 +49,12 @@ def test_state_dict_is_a_copy():
 def test_loading_lists_every_difference_and_copies_nothing():
     layer = nn.ShawAttention(6, 2, 3, rng=0)
     before = layer.state_dict()
-    given = {key: np.ones_like(array) for key, array in before.items()}
-    del given["q_proj.bias"], given["rel_key.weight"]
-    given |= {"extra": np.ones(2), "k_proj.weight": np.ones((6, 5))}
-    given["v_proj.bias"] = np.ones((6, 1))
+    state = {key: np.ones_like(array) for key, array in before.items()}
+    del state["q_proj.bias"], state["rel_key.weight"]
+    state |= {"extra": np.ones(2), "k_proj.weight": np.ones((6, 5))}
+    state["v_proj.bias"] = np.ones((6, 1))
     with pytest.raises(ValueError, match=r"^state_dict: does not fit") as error:
-        layer.load_state_dict(given)
+        layer.load_state_dict(state)
     assert str(error.value).splitlines() == [
         "state_dict: does not fit ShawAttention:",
         '    Missing key(s): "q_proj.bias", "rel_key.weight".',
@@ -63,7 +63,7 @@ def test_loading_lists_every_difference_and_copies_nothing():
         "    size mismatch for v_proj.bias: got shape (6, 1); the layer has (6,).",
     ]
     with pytest.raises(ValueError, match="size mismatch") as error:
-        layer.load_state_dict(given, strict=False)
+        layer.load_state_dict(state, strict=False)
     assert "key(s)" not in str(error.value)
     assert all(np.array_equal(layer.state_dict()[k], x) for k, x in before.items())
 
@@ -71,8 +71,8 @@ def test_loading_lists_every_difference_and_copies_nothing():
 def test_loading_what_fits():
     layer = nn.Linear(2, 2, rng=0)
     bias = layer.bias.data.copy()
-    given = {"weight": np.ones((2, 2)), "extra": 1.0}
-    assert layer.load_state_dict(given, strict=False) == (["bias"], ["extra"])
+    state = {"weight": np.ones((2, 2)), "extra": 1.0}
+    assert layer.load_state_dict(state, strict=False) == (["bias"], ["extra"])
     assert np.array_equal(layer.weight.data, np.ones((2, 2)))
     assert np.array_equal(layer.bias.data, bias)
 

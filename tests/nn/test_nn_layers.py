@@ -105,21 +105,21 @@ def call(name, layer, inputs, keywords):
 
 
 def test_both_owners_of_the_biases_agree():
-    own, shared = xl().eval(), xl(r_r_bias=0, r_w_bias=0).eval()
-    state = own.state_dict()
+    unshared, shared = xl().eval(), xl(r_r_bias=0, r_w_bias=0).eval()
+    state = unshared.state_dict()
     u, v = state.pop("r_w_bias"), state.pop("r_r_bias")
     shared.load_state_dict(state)
     w, mems = draw((4, 2, 6), (3, 2, 6))
     r = concat(np.arange(7)[::-1], 6)
-    first = own(w, r, FUTURE, mems)
+    first = unshared(w, r, FUTURE, mems)
     assert np.array_equal(first, shared(w, r, u, v, FUTURE, mems))
     parameters = nn.Parameter(u), nn.Parameter(v)
     assert np.array_equal(first, shared(w, r, *parameters, attn_mask=FUTURE, mems=mems))
-    grads, others = own.backward(np.ones_like(w)), shared.backward(np.ones_like(w))
+    grads, others = unshared.backward(np.ones_like(w)), shared.backward(np.ones_like(w))
     assert grads._fields == ("w", "r", "mems")
     assert others._fields == ("w", "r", "r_w_bias", "r_r_bias", "mems")
-    assert np.array_equal(own.r_w_bias.grad, others.r_w_bias)
-    assert np.array_equal(own.r_r_bias.grad, others.r_r_bias)
+    assert np.array_equal(unshared.r_w_bias.grad, others.r_w_bias)
+    assert np.array_equal(unshared.r_r_bias.grad, others.r_r_bias)
     for name in grads._fields:
         assert np.array_equal(getattr(grads, name), getattr(others, name))
 
