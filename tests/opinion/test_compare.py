@@ -21,47 +21,49 @@ def tokens(dtype=np.float64):
     return np.random.default_rng(1).standard_normal((2, LENGTH, MODEL)).astype(dtype)
 
 
-def verdicts(found):
-    return {row.name: row.verdict for row in found.rows}
+def verdicts(comparison):
+    return {row.name: row.verdict for row in comparison.rows}
 
 
 def test_a_layer_and_itself_with_the_same_weights():
     x, weights = tokens(), layer(0).state_dict()
-    found = relpos.compare(layer(1), layer(2), x, weights=weights)
-    assert found.same and found.notes == ()
-    assert verdicts(found)["output"] == verdicts(found)["grad x"] == "same"
+    comparison = relpos.compare(layer(1), layer(2), x, weights=weights)
+    assert comparison.same and comparison.notes == ()
+    assert verdicts(comparison)["output"] == verdicts(comparison)["grad x"] == "same"
     parameters = [name for name, _ in layer().named_parameters()]
-    assert {f"grad {name}" for name in parameters} < verdicts(found).keys()
+    assert {f"grad {name}" for name in parameters} < verdicts(comparison).keys()
     assert not relpos.compare(layer(1), layer(2), x).same
 
 
 def test_errors_are_those_of_the_arrays():
     x = np.array([3.0, -4.0])
-    found = relpos.compare(lambda x: 2 * x, lambda x: 2 * x + [0.0, 0.5], x)
-    (row,) = found.rows
+    comparison = relpos.compare(lambda x: 2 * x, lambda x: 2 * x + [0.0, 0.5], x)
+    (row,) = comparison.rows
     assert (row.shape, row.largest, row.error, row.relative) == ((2,), 8.0, 0.5, 0.0625)
-    assert row.verdict == "differs" and not found.same
-    assert found.limit == 256 * 2.0**-52
+    assert row.verdict == "differs" and not comparison.same
+    assert comparison.limit == 256 * 2.0**-52
     near = relpos.compare(lambda x: x, lambda x: x * (1 + 100 * 2.0**-52), x)
     assert near.same and near.rows[0].error > 0
 
 
 def test_a_mapping_of_results_as_models_of_transformers_return():
-    found = relpos.compare(lambda x: {"a": x, "b": None}, lambda x: x, np.ones(3))
-    assert found.same and verdicts(found) == {"output": "same"}
+    comparison = relpos.compare(lambda x: {"a": x, "b": None}, lambda x: x, np.ones(3))
+    assert comparison.same and verdicts(comparison) == {"output": "same"}
 
 
 def test_float32_has_a_limit_of_its_own():
     x = tokens(np.float32)
     rough, exact = layer(0, np.float32), layer(0, np.float64)
-    found = relpos.compare(exact, rough, x, weights=exact.state_dict())
-    assert found.limit == 256 * 2.0**-23 and found.same
-    assert 1e-9 < found.rows[0].relative < 1e-5
+    comparison = relpos.compare(exact, rough, x, weights=exact.state_dict())
+    assert comparison.limit == 256 * 2.0**-23 and comparison.same
+    assert 1e-9 < comparison.rows[0].relative < 1e-5
 
 
 def test_the_gradient_of_a_keys_bias_is_noise():
-    found = relpos.compare(layer(1), layer(1), tokens(), weights=layer(0).state_dict())
-    row = next(row for row in found.rows if row.name == "grad key.bias")
+    comparison = relpos.compare(
+        layer(1), layer(1), tokens(), weights=layer(0).state_dict()
+    )
+    row = next(row for row in comparison.rows if row.name == "grad key.bias")
     assert row.verdict in ("same", "noise") and row.largest < 1e-13
 
     class Noisy:
@@ -79,9 +81,9 @@ def test_the_gradient_of_a_keys_bias_is_noise():
         def __getattr__(self, name):
             return getattr(self.layer, name)
 
-    found = relpos.compare(layer(1), Noisy(), tokens())
-    row = next(row for row in found.rows if row.name == "grad key.bias")
-    assert row.verdict == "noise" and row.relative > 1 and found.same
+    comparison = relpos.compare(layer(1), Noisy(), tokens())
+    row = next(row for row in comparison.rows if row.name == "grad key.bias")
+    assert row.verdict == "noise" and row.relative > 1 and comparison.same
     broken = Noisy()
     broken.backward = lambda grad: broken.layer.backward(grad) * 1.01
     assert verdicts(relpos.compare(layer(1), broken, tokens()))["grad x"] == "differs"
@@ -90,8 +92,8 @@ def test_the_gradient_of_a_keys_bias_is_noise():
 @pytest.mark.parametrize("wrong", [np.nan, np.inf])
 def test_what_is_not_finite_is_no_noise(wrong):
     x, zero = np.ones(3), np.zeros(3)
-    found = relpos.compare(lambda x: zero, lambda x: zero + wrong, x)
-    assert not found.same and found.rows[0].verdict == "differs"
+    comparison = relpos.compare(lambda x: zero, lambda x: zero + wrong, x)
+    assert not comparison.same and comparison.rows[0].verdict == "differs"
     assert not relpos.compare(lambda x: zero - np.inf, lambda x: zero + wrong, x).same
 
 
@@ -106,11 +108,11 @@ def test_functions_have_gradients_by_their_context():
     def shaw(query, key, value, rel_key):
         return relpos.shaw_attention(query, key, value, rel_key, return_context=True)
 
-    found = relpos.compare(shaw, mine, q, k, v, table)
+    comparison = relpos.compare(shaw, mine, q, k, v, table)
     names = ["output", "grad query", "grad key", "grad value", "grad rel_key"]
-    assert [row.name for row in found.rows] == names
-    assert found.same
-    assert relpos.compare(relpos.shaw_attention, mine, q, k, v, table) == found
+    assert [row.name for row in comparison.rows] == names
+    assert comparison.same
+    assert relpos.compare(relpos.shaw_attention, mine, q, k, v, table) == comparison
 
     def reversed_table(query, key, value, rel_key):
         return mine(query, key, value, rel_key[::-1])
@@ -119,42 +121,44 @@ def test_functions_have_gradients_by_their_context():
 
 
 def test_without_gradients_outputs_alone():
-    found = relpos.compare(layer(), lambda x: layer()(x), tokens())
-    assert [row.name for row in found.rows] == ["output"]
-    assert found.notes == ("mine has no gradients: it is a function of arrays alone",)
-    assert found.same
+    comparison = relpos.compare(layer(), lambda x: layer()(x), tokens())
+    assert [row.name for row in comparison.rows] == ["output"]
+    assert comparison.notes == (
+        "mine has no gradients: it is a function of arrays alone",
+    )
+    assert comparison.same
 
 
 def test_several_results_and_nan():
     x = np.arange(3.0)
-    found = relpos.compare(lambda x: (x, 2 * x), lambda x: (x, 3 * x, x), x)
-    assert verdicts(found) == {"output[0]": "same", "output[1]": "differs"}
-    assert found.notes[0].startswith("mine has 3 results and the reference 2")
+    comparison = relpos.compare(lambda x: (x, 2 * x), lambda x: (x, 3 * x, x), x)
+    assert verdicts(comparison) == {"output[0]": "same", "output[1]": "differs"}
+    assert comparison.notes[0].startswith("mine has 3 results and the reference 2")
     bad = np.array([0.0, np.nan, 2.0])
-    found = relpos.compare(lambda x: bad, lambda x: bad, x)
-    assert verdicts(found) == {"output": "nan"} and not found.same
-    assert "nan on both sides: output (limit" in repr(found)
+    comparison = relpos.compare(lambda x: bad, lambda x: bad, x)
+    assert verdicts(comparison) == {"output": "nan"} and not comparison.same
+    assert "nan on both sides: output (limit" in repr(comparison)
     other = np.array([0.0, np.nan, 3.0])
-    found = relpos.compare(lambda x: bad, lambda x: other, x)
-    assert verdicts(found) == {"output": "differs"}
+    comparison = relpos.compare(lambda x: bad, lambda x: other, x)
+    assert verdicts(comparison) == {"output": "differs"}
     assert not relpos.compare(lambda x: x, lambda x: bad, x).same
     assert not relpos.compare(lambda x: 0 * x, lambda x: x, x).same
 
 
 def test_layers_run_without_dropout_and_are_put_back():
     made = nn.Dropout(0.5, rng=0)
-    found = relpos.compare(made, lambda x: x, np.ones(50, np.float32))
-    assert found.same and made.training
+    comparison = relpos.compare(made, lambda x: x, np.ones(50, np.float32))
+    assert comparison.same and made.training
 
 
 def test_it_shows_itself_as_a_table():
-    found = relpos.compare(layer(0), layer(1), tokens())
-    lines = repr(found).splitlines()
+    comparison = relpos.compare(layer(0), layer(1), tokens())
+    lines = repr(comparison).splitlines()
     assert lines[0].split()[::5] == ["what", "verdict"]
     assert lines[1].startswith("output") and lines[1].endswith("differs")
     assert lines[-1].startswith("differ: output, grad x")
     assert lines[-1].endswith("(limit 5.7e-14 of the largest entry)")
-    assert found._repr_html_().count("<tr>") == 1 + len(found.rows)
+    assert comparison._repr_html_().count("<tr>") == 1 + len(comparison.rows)
     assert html_table(["what"], []).splitlines()[0] == "<table>"
     same = relpos.compare(layer(0), layer(0), tokens())
     assert repr(same).splitlines()[-1].startswith("nothing differs (limit")
@@ -162,13 +166,13 @@ def test_it_shows_itself_as_a_table():
 
 def test_the_picture():
     figure = pytest.importorskip("matplotlib.figure").Figure()
-    found = relpos.compare(layer(0), layer(1), tokens())
-    ax = relpos.plot.compare(found, ax=figure.subplots())
-    assert len(ax.patches) == len(found.rows)
-    assert [bar.get_width() for bar in ax.patches[:1]] == [found.rows[0].relative]
+    comparison = relpos.compare(layer(0), layer(1), tokens())
+    ax = relpos.plot.compare(comparison, ax=figure.subplots())
+    assert len(ax.patches) == len(comparison.rows)
+    assert [bar.get_width() for bar in ax.patches[:1]] == [comparison.rows[0].relative]
     assert ax.get_xscale() == "log"
     names = [label.get_text() for label in ax.get_yticklabels()]
-    assert names == [row.name for row in found.rows]
+    assert names == [row.name for row in comparison.rows]
 
 
 @pytest.mark.parametrize(
@@ -226,10 +230,10 @@ def test_a_module_of_torch_and_a_layer():
     weights = {n: x for n, x in layer(0).state_dict().items() if n != "mask"}
     module, x = Attention().double(), tokens()
     ours = nn.RelativeGlobalAttention(MODEL, HEADS, LENGTH, rng=1, dtype=np.float64)
-    found = relpos.compare(module, ours, x, weights=weights)
-    assert found.same and module.training and module.dropout.training
-    assert len(found.rows) == 9
-    assert verdicts(found)["grad key.bias"] in ("same", "noise")
+    comparison = relpos.compare(module, ours, x, weights=weights)
+    assert comparison.same and module.training and module.dropout.training
+    assert len(comparison.rows) == 9
+    assert verdicts(comparison)["grad key.bias"] in ("same", "noise")
     wrong = relpos.compare(
         module, Attention(mistaken=True).double(), x, weights=weights
     )
@@ -238,12 +242,12 @@ def test_a_module_of_torch_and_a_layer():
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("given", ["arrays", "tensors"])
-def test_functions_of_tensors_and_of_arrays(given):
+@pytest.mark.parametrize("kind", ["arrays", "tensors"])
+def test_functions_of_tensors_and_of_arrays(kind):
     torch = pytest.importorskip("torch")
     q, k, v = np.random.default_rng(0).standard_normal((3, 2, 5, 4))
     inputs = (
-        [torch.from_numpy(x) for x in (q, k, v)] if given == "tensors" else (q, k, v)
+        [torch.from_numpy(x) for x in (q, k, v)] if kind == "tensors" else (q, k, v)
     )
 
     def mine(query, key, value):
@@ -251,8 +255,8 @@ def test_functions_of_tensors_and_of_arrays(given):
 
     attend = torch.nn.functional.scaled_dot_product_attention
     for sides in ((attend, mine), (mine, attend)):
-        found = relpos.compare(*sides, *inputs)
-        assert found.same and len(found.rows) == 4
+        comparison = relpos.compare(*sides, *inputs)
+        assert comparison.same and len(comparison.rows) == 4
 
 
 @pytest.mark.torch
@@ -273,9 +277,9 @@ def test_a_gradient_that_is_cut_off_differs(inference):
         return torch.softmax(q @ k.mT, -1) @ v
 
     with torch.inference_mode(inference):
-        found = relpos.compare(own, lambda q, k, v: own(q, k.detach(), v), q, k, v)
-    assert verdicts(found)["grad k"] == "differs"
-    assert verdicts(found)["grad q"] == verdicts(found)["grad v"] == "same"
+        comparison = relpos.compare(own, lambda q, k, v: own(q, k.detach(), v), q, k, v)
+    assert verdicts(comparison)["grad k"] == "differs"
+    assert verdicts(comparison)["grad q"] == verdicts(comparison)["grad v"] == "same"
 
 
 KERAS = "query, value, key"  # another order of arguments
@@ -298,8 +302,8 @@ def test_gradients_are_of_the_arrays_that_were_given(name):
         return make(relpos.attention)(*args, return_context=return_context)
 
     own = make(lambda q, k, v: torch.softmax(q @ k.mT / 2, -1) @ v)
-    found = relpos.compare(own, mine, *map(torch.tensor, inputs))
-    assert [*verdicts(found).values()] == ["same"] * (1 + count)
+    comparison = relpos.compare(own, mine, *map(torch.tensor, inputs))
+    assert [*verdicts(comparison).values()] == ["same"] * (1 + count)
 
 
 def test_an_operand_made_of_an_input_has_no_gradient_of_it():
@@ -307,8 +311,8 @@ def test_an_operand_made_of_an_input_has_no_gradient_of_it():
         return relpos.attention(2 * query, key, value, return_context=return_context)
 
     x = np.random.default_rng(0).standard_normal((3, 2, 5, 4))
-    found = relpos.compare(doubled, doubled, *x)
-    assert [*verdicts(found)] == ["output", "grad key", "grad value"]
+    comparison = relpos.compare(doubled, doubled, *x)
+    assert [*verdicts(comparison)] == ["output", "grad key", "grad value"]
 
 
 @pytest.mark.torch
@@ -335,8 +339,8 @@ def test_equal_names_and_other_numbers_are_noted():
     (note,) = relpos.compare(reference, mine, x).notes
     assert note.startswith("'Er', 'query.weight'") and "other numbers" in note
     assert "weights=reference.state_dict()" in note
-    found = relpos.compare(reference, mine, x, weights=reference.state_dict())
-    assert found.same and not found.notes
+    comparison = relpos.compare(reference, mine, x, weights=reference.state_dict())
+    assert comparison.same and not comparison.notes
     assert not relpos.compare(reference, layer(0), x).notes
     one = layer(0)
     one.key.weight.data[0, 0] += 0.5
@@ -376,5 +380,5 @@ def test_equal_names_of_modules_are_noted():
     x = torch.randn(2, 4).double()
     (note,) = relpos.compare(reference, mine, x).notes
     assert note.startswith("'weight', 'bias': ")
-    found = relpos.compare(reference, mine, x, weights=reference.state_dict())
-    assert found.same and not found.notes
+    comparison = relpos.compare(reference, mine, x, weights=reference.state_dict())
+    assert comparison.same and not comparison.notes

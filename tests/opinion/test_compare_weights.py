@@ -40,16 +40,16 @@ def tokens():
     return np.random.default_rng(0).standard_normal((3, MODEL))
 
 
-def verdicts(found):
-    return {row.name: row.verdict for row in found.rows}
+def verdicts(comparison):
+    return {row.name: row.verdict for row in comparison.rows}
 
 
 def test_names_pair_weights_and_gradients():
     reference, mine = Two("first", "last", 0), Two("a", "b", 5)
-    found = relpos.compare(reference, mine, tokens(), weights=NAMES)
+    comparison = relpos.compare(reference, mine, tokens(), weights=NAMES)
     names = ["output", "grad x", *(f"grad {name}" for name in NAMES)]
-    assert [row.name for row in found.rows] == names
-    assert found.same and found.notes == ()
+    assert [row.name for row in comparison.rows] == names
+    assert comparison.same and comparison.notes == ()
     for old, new in NAMES.items():  # copied into mine, and left there
         assert np.array_equal(reference.state_dict()[old], mine.state_dict()[new])
 
@@ -61,10 +61,10 @@ def test_a_wrong_gradient_has_the_name_of_the_reference():
             self.b.weight.grad[...] *= 2.0
             return grad
 
-    found = relpos.compare(
+    comparison = relpos.compare(
         Two("first", "last", 0), Wrong("a", "b", 5), tokens(), weights=NAMES
     )
-    assert [name for name, said in verdicts(found).items() if said != "same"] == [
+    assert [name for name, said in verdicts(comparison).items() if said != "same"] == [
         "grad last.weight"
     ]
 
@@ -72,8 +72,8 @@ def test_a_wrong_gradient_has_the_name_of_the_reference():
 def test_names_that_both_have_need_no_pair():
     names = {"first.weight": "a.weight", "first.bias": "a.bias"}
     sides = Two("first", "last", 0), Two("a", "last", 5)
-    found = relpos.compare(*sides, tokens(), weights=names)
-    assert found.same and "grad last.weight" in verdicts(found)
+    comparison = relpos.compare(*sides, tokens(), weights=names)
+    assert comparison.same and "grad last.weight" in verdicts(comparison)
 
 
 def test_names_that_are_exchanged():
@@ -87,28 +87,28 @@ def test_names_that_are_exchanged():
             self.first.bias = None
             self.names = "last", "first"
 
-    found = relpos.compare(reference, Exchanged(), tokens(), weights=names)
-    assert found.same and len(found.rows) == 4
+    comparison = relpos.compare(reference, Exchanged(), tokens(), weights=names)
+    assert comparison.same and len(comparison.rows) == 4
 
 
 def test_without_names_the_note_shows_them():
     sides = Two("first", "last", 0), Two("a", "b", 5)
-    found = relpos.compare(*sides, tokens())
-    assert verdicts(found) == {"output": "differs", "grad x": "differs"}
-    (note,) = found.notes
+    comparison = relpos.compare(*sides, tokens())
+    assert verdicts(comparison) == {"output": "differs", "grad x": "differs"}
+    (note,) = comparison.notes
     shown = note.partition("weights=")[2]
     assert "the parameters of mine have other names" in note
     assert eval(shown) == NAMES  # as it is to be copied
     assert relpos.compare(*sides, tokens(), weights=eval(shown)).same
-    assert note in repr(found) and "no gradient" not in repr(found)
+    assert note in repr(comparison) and "no gradient" not in repr(comparison)
 
 
 def test_names_of_a_few_ask_for_the_others():
     few = {"first.weight": "a.weight"}
     sides = Two("first", "last", 0), Two("a", "b", 5)
-    found = relpos.compare(*sides, tokens(), weights=few)
-    assert verdicts(found)["grad first.weight"] != "no gradient"
-    assert eval(found.notes[0].partition("weights=")[2]) == NAMES
+    comparison = relpos.compare(*sides, tokens(), weights=few)
+    assert verdicts(comparison)["grad first.weight"] != "no gradient"
+    assert eval(comparison.notes[0].partition("weights=")[2]) == NAMES
 
 
 def test_parameters_without_a_partner_are_named():
@@ -127,11 +127,11 @@ def test_a_name_of_mine_that_is_another_of_the_reference():
         return Two(first, last, 0)
 
     names = {"b.weight": "c.weight", "a.weight": "b.weight", "a.bias": "b.bias"}
-    found = relpos.compare(side("a", "b"), side("b", "c"), tokens(), weights=names)
-    assert found.same and len(found.rows) == 5
+    comparison = relpos.compare(side("a", "b"), side("b", "c"), tokens(), weights=names)
+    assert comparison.same and len(comparison.rows) == 5
     few = {"b.weight": "c.weight"}
-    found = relpos.compare(side("a", "b"), side("b", "c"), tokens(), weights=few)
-    assert eval(found.notes[0].partition("weights=")[2]) == names
+    comparison = relpos.compare(side("a", "b"), side("b", "c"), tokens(), weights=few)
+    assert eval(comparison.notes[0].partition("weights=")[2]) == names
 
 
 @pytest.mark.parametrize(
@@ -186,8 +186,8 @@ def test_modules_and_layers():
             return self.b(self.a(x))
 
     layer, module = Two("first", "last", 0), Module().double()
-    found = relpos.compare(layer, module, tokens(), weights=NAMES)
-    assert found.same and len(found.rows) == 5
+    comparison = relpos.compare(layer, module, tokens(), weights=NAMES)
+    assert comparison.same and len(comparison.rows) == 5
     back = {new: old for old, new in NAMES.items()}
     again = relpos.compare(Module().double(), layer, tokens(), weights=back)
     assert again.same and [row.name for row in again.rows][2:] == [

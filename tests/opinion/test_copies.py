@@ -114,8 +114,8 @@ def test_one_buffer_for_all_results():
     def into(factor):
         return lambda x: np.multiply(x, factor, out=buffer)
 
-    found = relpos.compare(into(2.0), into(3.0), np.ones(3))
-    assert found.rows[0].error == 1.0 and not found.same
+    comparison = relpos.compare(into(2.0), into(3.0), np.ones(3))
+    assert comparison.rows[0].error == 1.0 and not comparison.same
 
     class Wrong:
         """The same layer, with its gradient changed after the fact."""
@@ -134,8 +134,8 @@ def test_one_buffer_for_all_results():
             return grad
 
     layer = nn.Linear(4, 3, rng=0, dtype=np.float64)
-    found = relpos.compare(layer, Wrong(layer), np.ones((2, 4)))
-    assert [row.name for row in found.rows if row.verdict == "differs"] == [
+    comparison = relpos.compare(layer, Wrong(layer), np.ones((2, 4)))
+    assert [row.name for row in comparison.rows if row.verdict == "differs"] == [
         "grad weight"
     ]
 

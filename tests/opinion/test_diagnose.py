@@ -99,19 +99,19 @@ def test_schemes_by_name(scheme, names):
 def test_what_nobody_knows():
     rng = np.random.default_rng(0)
     q, k, v, _, arguments = shaw(rng)
-    found = relpos.diagnose(rng.standard_normal(v.shape), **arguments)
-    assert (found.kind, found.differences) == ("unknown", ())
-    assert found.error > 0.1
-    assert found.closest is None
-    assert "the closest" not in found.verdict
-    assert "closest     none" in repr(found)
+    diagnosis = relpos.diagnose(rng.standard_normal(v.shape), **arguments)
+    assert (diagnosis.kind, diagnosis.differences) == ("unknown", ())
+    assert diagnosis.error > 0.1
+    assert diagnosis.closest is None
+    assert "the closest" not in diagnosis.verdict
+    assert "closest     none" in repr(diagnosis)
     near = relpos.shaw_attention(q, k, v, arguments["rel_key"])
     near[..., 4, 2] *= 1.001
-    found = relpos.diagnose(near, **arguments)
-    assert (found.kind, found.closest) == ("unknown", None)
-    assert 0 < found.error < 1e-3
-    assert found.verdict.startswith("fits none of ")
-    at = found.verdict.split("largest entry, at ")[1]
+    diagnosis = relpos.diagnose(near, **arguments)
+    assert (diagnosis.kind, diagnosis.closest) == ("unknown", None)
+    assert 0 < diagnosis.error < 1e-3
+    assert diagnosis.verdict.startswith("fits none of ")
+    at = diagnosis.verdict.split("largest entry, at ")[1]
     assert at.startswith("[") and at.endswith(", 4, 2]")
 
 

@@ -181,15 +181,17 @@ def sloped(slopes, distance=None, causal=False):
     return lambda q, k, v: biased(q, k, v, bias, causal)
 
 
-def bucketed(found):
+def bucketed(buckets):
     return (
-        lambda q, k, v: softmax(q @ k.swapaxes(-1, -2) / np.sqrt(D) + WEIGHT[:, found])
+        lambda q, k, v: softmax(
+            q @ k.swapaxes(-1, -2) / np.sqrt(D) + WEIGHT[:, buckets]
+        )
         @ v
     )
 
 
-def spanned(found):
-    rows = FEW[np.clip(found, -7, 7) + 7]
+def spanned(relative):
+    rows = FEW[np.clip(relative, -7, 7) + 7]
     return lambda q, k, v: (
         softmax((q @ k.swapaxes(-1, -2) + position(q, rows)) / np.sqrt(D)) @ v
     )

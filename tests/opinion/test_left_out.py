@@ -249,7 +249,7 @@ def test_right_ones_with_a_table_that_does_nothing_are_the_same():
 
 def test_what_is_refused_without_an_operand_goes_with_it():
     """Ask attention which of its arguments it refuses in a call without operands."""
-    given = {
+    arguments = {
         "labels": LABELS,
         "buckets": REACH,
         "min_relative_position": 1 - L,
@@ -257,11 +257,11 @@ def test_what_is_refused_without_an_operand_goes_with_it():
         "position_query": Q,
     }
     refused = set()
-    for name in inspect.signature(attention).parameters.keys() & given.keys():
+    for name in inspect.signature(attention).parameters.keys() & arguments.keys():
         with pytest.raises(ValueError, match=f"^{name}: given without"):
-            relpos.attention(Q, K, V, **{name: given[name]})
+            relpos.attention(Q, K, V, **{name: arguments[name]})
         refused.add(name)
-    assert refused == given.keys()
+    assert refused == arguments.keys()
     assert NEEDED.keys() == refused | {"beyond"}
     assert {*PLACING} - {"query_offset"} <= NEEDED.keys()
 

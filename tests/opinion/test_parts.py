@@ -29,12 +29,12 @@ def with_sink_column(first):
     return softmax(np.concatenate([column, S] if first else [S, column], axis=-1))
 
 
-def in_some(axis, index, other, own):
+def in_some(axis, index, wrong, right):
     """Take results of a mistake at an index of an axis, and right ones elsewhere."""
-    found = own.copy()
+    mixed = right.copy()
     place = (slice(None),) * axis + (index,)
-    found[place] = other[place]
-    return found
+    mixed[place] = wrong[place]
+    return mixed
 
 
 RIGHT, TURNED = softmax(S) @ V, attend(rotated(Q, AT), rotated(K, AT), V)
@@ -56,9 +56,9 @@ PARTS = {
 def test_the_verdict_says_which_part(name):
     difference, _, where = name.partition(" ")
     mine, call = PARTS[name]
-    found = relpos.diagnose(mine, Q, K, V, **call)
-    assert found.kind == "mistake" and found.differences == (difference,)
-    assert f", {where} alone (" in found.verdict and found.error < 1e-12
+    diagnosis = relpos.diagnose(mine, Q, K, V, **call)
+    assert diagnosis.kind == "mistake" and diagnosis.differences == (difference,)
+    assert f", {where} alone (" in diagnosis.verdict and diagnosis.error < 1e-12
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -68,8 +68,8 @@ def test_noise_of_16_bits_is_no_part(seed):
     q, k, v = (np.float16(x) for x in (12 * q, k, v))
     scores = np.float16((q @ k.swapaxes(-1, -2)) * np.float16(D**-0.5))
     mine = np.float16(softmax(np.float32(scores))) @ v
-    found = relpos.diagnose(mine, q, k, v)
-    assert found.kind == "cannot tell", found.verdict
+    diagnosis = relpos.diagnose(mine, q, k, v)
+    assert diagnosis.kind == "cannot tell", diagnosis.verdict
 
 
 def xl(u, w):

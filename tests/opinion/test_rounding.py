@@ -123,10 +123,10 @@ def test_rates_of_compare(dtype, reference, sized):
     other = Attention(dtype, reference)
     seen = {"scores": set(), "planted": set()}
     for at, inputs in enumerate(problems(dtype, sized(80, PROBLEMS))):
-        found = relpos.compare(exact, Attention(dtype, "weights"), *inputs)
-        assert found.same and len(found.rows) == 4, found
-        found = relpos.compare(other, Attention(dtype, "scores"), *inputs)
-        seen["scores"] |= {row.verdict for row in found.rows}
+        comparison = relpos.compare(exact, Attention(dtype, "weights"), *inputs)
+        assert comparison.same and len(comparison.rows) == 4, comparison
+        comparison = relpos.compare(other, Attention(dtype, "scores"), *inputs)
+        seen["scores"] |= {row.verdict for row in comparison.rows}
         right = Attention(dtype, "weights")
         results = [
             right(*inputs),
@@ -135,10 +135,10 @@ def test_rates_of_compare(dtype, reference, sized):
         wrong = [*results]
         wrong[at % 4] = planted(wrong[at % 4], next(places), rng, SERIOUS[dtype.name])
         sides = Answers(results[0], results[1:]), Answers(wrong[0], wrong[1:])
-        found = relpos.compare(*sides, *inputs)
-        assert not found.same and "nothing differs" not in repr(found)
-        assert [row.verdict == "same" for row in found.rows].count(False) == 1
-        seen["planted"] |= {found.rows[at % 4].verdict}
+        comparison = relpos.compare(*sides, *inputs)
+        assert not comparison.same and "nothing differs" not in repr(comparison)
+        assert [row.verdict == "same" for row in comparison.rows].count(False) == 1
+        seen["planted"] |= {comparison.rows[at % 4].verdict}
     assert seen["scores"] == {"same", CANNOT_TELL}
     assert seen["planted"] == {CANNOT_TELL}
 
