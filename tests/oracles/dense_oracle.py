@@ -263,37 +263,43 @@ def attention(
 ):
     """(out, lse, weights) of relpos.attention."""
     options, _ = joined(with_defaults(options))
-    given = Operands(query, key, value, attn_mask, options)
-    heads, lq, lk = given.shape
+    operands = Operands(query, key, value, attn_mask, options)
+    heads, lq, lk = operands.shape
     z = np.ones(())
     if dropout_p > 0:
-        z = dropout_factors((len(given.q), *given.shape), dropout_p, options["rng"])
-    z = np.broadcast_to(z, (len(given.q), *given.shape))
-    results = []
-    for b, offset in enumerate(given.offsets):
-        relative = np.arange(lk) - (np.arange(lq)[:, None] + offset)
-        here = options | {"labels": None if given.labels is None else given.labels[b]}
-        where = {
-            name: table_rows(name, given.tables, here, relative)
-            for name in given.tables
-        }
-        tables = {name: table[b] for name, table in given.tables.items()}
-        rows = given.q[b], given.k[b], given.e[b]
-        of = (*rows, tables, where, given.u[b], given.w[b], given.scales)
-        scores = _logits(*of, options["softcap"])
-        if given.decay is not None and lk:
-            scores = scores + _decay(given.decay[b], relative)
-        hidden = _hidden(relative, is_causal, options["window"], given.lengths[b], lk)
-        scores = np.where(hidden, -np.inf, scores + given.mask[b])
-        lse, weights = _softmax(scores, given.sinks)
-        results.append(
-            (_output(weights * z[b], given.v[b], tables, where), lse, weights)
+        z = dropout_factors(
+            (len(operands.q), *operands.shape), dropout_p, options["rng"]
         )
-    shapes = (given.v.shape[-1:], (), (lk,))
+    z = np.broadcast_to(z, (len(operands.q), *operands.shape))
+    results = []
+    for b, offset in enumerate(operands.offsets):
+        relative = np.arange(lk) - (np.arange(lq)[:, None] + offset)
+        here = options | {
+            "labels": None if operands.labels is None else operands.labels[b]
+        }
+        where = {
+            name: table_rows(name, operands.tables, here, relative)
+            for name in operands.tables
+        }
+        tables = {name: table[b] for name, table in operands.tables.items()}
+        rows = operands.q[b], operands.k[b], operands.e[b]
+        of = (*rows, tables, where, operands.u[b], operands.w[b], operands.scales)
+        scores = _logits(*of, options["softcap"])
+        if operands.decay is not None and lk:
+            scores = scores + _decay(operands.decay[b], relative)
+        hidden = _hidden(
+            relative, is_causal, options["window"], operands.lengths[b], lk
+        )
+        scores = np.where(hidden, -np.inf, scores + operands.mask[b])
+        lse, weights = _softmax(scores, operands.sinks)
+        results.append(
+            (_output(weights * z[b], operands.v[b], tables, where), lse, weights)
+        )
+    shapes = (operands.v.shape[-1:], (), (lk,))
     return Result(
         *(
             np.array([result[n] for result in results]).reshape(
-                *given.batch, heads, lq, *tail
+                *operands.batch, heads, lq, *tail
             )
             for n, tail in enumerate(shapes)
         )

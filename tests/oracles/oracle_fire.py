@@ -72,8 +72,8 @@ def fire_bias_backward(grad_bias, w1, b1, w2, b2, c, threshold, **options):
         zip(("query_length", "key_length"), grad_bias.shape[1:], strict=True)
     )
 
-    def total(**given):
-        return (grad_bias * fire_bias(**given, **lengths, **options)).sum()
+    def total(**moved):
+        return (grad_bias * fire_bias(**moved, **lengths, **options)).sum()
 
     return by_complex_steps(total, parameters)
 
@@ -114,16 +114,16 @@ def dense_gradients(
     x, by_c, by_threshold = scalar(
         c, threshold, *ds.shape[1:], query_offset, signed, eps
     )
-    found = {"w1": np.zeros(len(b1)), "b1": np.zeros(len(b1))}
-    found["w2"], slope = np.zeros(np.shape(w2)), np.zeros((len(b2), *x.shape))
+    gradients = {"w1": np.zeros(len(b1)), "b1": np.zeros(len(b1))}
+    gradients["w2"], slope = np.zeros(np.shape(w2)), np.zeros((len(b2), *x.shape))
     for k in range(len(b1)):
         before = w1[k] * x + b1[k]
         back = w2[:, k, None, None] * (before > 0)
-        found["w1"][k] = size(ds * back * x).sum()
-        found["b1"][k] = size(ds * back).sum()
-        found["w2"][:, k] = size(ds * np.maximum(before, 0.0)).sum((1, 2))
+        gradients["w1"][k] = size(ds * back * x).sum()
+        gradients["b1"][k] = size(ds * back).sum()
+        gradients["w2"][:, k] = size(ds * np.maximum(before, 0.0)).sum((1, 2))
         slope = slope + back * w1[k]
-    found["b2"] = size(ds).sum((1, 2))
-    found["c"] = sum(size(ds * slope * part).sum() for part in by_c)
-    found["threshold"] = sum(size(ds * slope * part).sum() for part in by_threshold)
-    return found
+    gradients["b2"] = size(ds).sum((1, 2))
+    gradients["c"] = sum(size(ds * slope * part).sum() for part in by_c)
+    gradients["threshold"] = sum(size(ds * slope * part).sum() for part in by_threshold)
+    return gradients

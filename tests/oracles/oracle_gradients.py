@@ -68,21 +68,23 @@ def _per_row(pairs, rows, inside, count):
 class _Item:
     """One batch item: its operands, and which row of each table a pair uses."""
 
-    def __init__(self, given, b, options, magnitude):
+    def __init__(self, operands, b, options, magnitude):
         size = np.abs if magnitude else np.asarray
         self.magnitude = magnitude
-        rows = given.q, given.k, given.v, given.e, given.u, given.w
+        rows = operands.q, operands.k, operands.v, operands.e, operands.u, operands.w
         self.q, self.k, self.v, self.e, self.u, self.w = (size(x[b]) for x in rows)
-        self.scales = [abs(s) if magnitude else s for s in given.scales]
+        self.scales = [abs(s) if magnitude else s for s in operands.scales]
         self.has_position = options["position_query"] is not None
-        self.decayed = given.decay is not None
-        self.tables = {name: size(table[b]) for name, table in given.tables.items()}
-        lq, lk = given.shape[1:]
-        self.relative = np.arange(lk) - (np.arange(lq)[:, None] + given.offsets[b])
-        here = options | {"labels": None if given.labels is None else given.labels[b]}
+        self.decayed = operands.decay is not None
+        self.tables = {name: size(table[b]) for name, table in operands.tables.items()}
+        lq, lk = operands.shape[1:]
+        self.relative = np.arange(lk) - (np.arange(lq)[:, None] + operands.offsets[b])
+        here = options | {
+            "labels": None if operands.labels is None else operands.labels[b]
+        }
         self.where = {
-            name: table_rows(name, given.tables, here, self.relative)
-            for name in given.tables
+            name: table_rows(name, operands.tables, here, self.relative)
+            for name in operands.tables
         }
 
     def moved(self, grad_out):
@@ -201,27 +203,27 @@ def gradients(
     forward = dense_oracle.attention(*arguments, **options)
     whole = with_defaults(options)
     options, named = joined(whole)
-    given = Operands(query, key, value, attn_mask, options)
+    operands = Operands(query, key, value, attn_mask, options)
     size = np.abs if magnitude else np.asarray
-    heads, lq, _ = given.shape
-    rows = (len(given.q), heads, lq)
-    grad_out = size(_given(grad_out, forward.out.shape, (*rows, given.v.shape[-1])))
+    heads, lq, _ = operands.shape
+    rows = (len(operands.q), heads, lq)
+    grad_out = size(_given(grad_out, forward.out.shape, (*rows, operands.v.shape[-1])))
     grad_lse = size(_given(grad_lse, forward.lse.shape, (*rows, 1)))
-    probabilities = forward.weights.reshape(len(given.q), *given.shape)
+    probabilities = forward.weights.reshape(len(operands.q), *operands.shape)
     z = np.ones(probabilities.shape)
     if dropout_p > 0:
         z = dropout_factors(z.shape, dropout_p, options["rng"])
     items = []
-    shares = _sink_shares(given.sinks, forward.lse.reshape(rows))
+    shares = _sink_shares(operands.sinks, forward.lse.reshape(rows))
     for b, p in enumerate(probabilities):
-        item = _Item(given, b, options, magnitude)
+        item = _Item(operands, b, options, magnitude)
         dp = z[b] * item.moved(grad_out[b])
         mean = (p * dp).sum(-1, keepdims=True)
         row = grad_lse[b] + (mean if magnitude else -mean)
         ds = p * (dp + row)
         items.append(
             {"sinks": (shares[b] * row[..., 0]).sum(-1)}
-            | item.of_scores(ds, _slope(given, b, options))
+            | item.of_scores(ds, _slope(operands, b, options))
             | item.of_weights(z[b] * p, grad_out[b])
         )
     inputs = {"query": query, "key": key, "value": value, "attn_mask": attn_mask}
@@ -230,12 +232,12 @@ def gradients(
         for name, x in (inputs | options).items()
         if name in NAMES and x is not None and np.asarray(x).dtype != np.bool_
     }
-    found = {
-        name: _fold(name, np.array([x[name] for x in items]), given.batch, shape)
+    folded = {
+        name: _fold(name, np.array([x[name] for x in items]), operands.batch, shape)
         for name, shape in shapes.items()
     }
     if named is not None:
-        for name in found.keys() & {*TABLES}:
+        for name in folded.keys() & {*TABLES}:
             shape = np.shape(whole[name])
-            found[name] = parted(name, found[name], named, shape)
-    return found
+            folded[name] = parted(name, folded[name], named, shape)
+    return folded

@@ -97,8 +97,8 @@ def heads_of(query, key, value, rel_key, rel_value, position_query, scale):
     ]
     scale = arrays[0].shape[-1] ** -0.5 if scale is None else scale
     for at in np.ndindex(lead):
-        own = (None if x is None else x[at] for x in tables)
-        yield at, _Head(*(x[at] for x in full), *own, scale)
+        tables_of_head = (None if x is None else x[at] for x in tables)
+        yield at, _Head(*(x[at] for x in full), *tables_of_head, scale)
 
 
 def attention(
@@ -113,43 +113,44 @@ def attention(
 ):
     """(out, lse)"""
     rows, columns = np.shape(query)[-2], np.shape(value)[-1]
-    given = query, key, value, rel_key, rel_value, position_query
-    found = list(heads_of(*given, scale))
-    lead = tuple(n + 1 for n in found[-1][0])
+    operands = query, key, value, rel_key, rel_value, position_query
+    heads = list(heads_of(*operands, scale))
+    lead = tuple(n + 1 for n in heads[-1][0])
     out, lse = np.zeros((*lead, rows, columns)), np.full((*lead, rows), -np.inf)
-    for at, head in found:
+    for at, head in heads:
         for i in range(rows):
-            own = [e for e in edges if e.query == i]
-            if own:
-                lse[at][i], _, out[at][i] = head.row(own)
+            edges_of_query = [e for e in edges if e.query == i]
+            if edges_of_query:
+                lse[at][i], _, out[at][i] = head.row(edges_of_query)
     return out, lse
 
 
 def gradients(grad_out, grad_lse, edges, scale=None, **inputs):
     """Return the gradients of sum(grad_out * out) + sum(grad_lse * lse) by name."""
     named = dict.fromkeys(("rel_key", "rel_value", "position_query")) | inputs
-    found = list(heads_of(**named, scale=scale))
-    lead = tuple(n + 1 for n in found[-1][0])
+    heads = list(heads_of(**named, scale=scale))
+    lead = tuple(n + 1 for n in heads[-1][0])
     total = {
         name: np.zeros((*lead, *np.shape(x)[-2:]))
         for name, x in named.items()
         if x is not None
     }
-    for at, head in found:
+    for at, head in heads:
         g = {name: x[at] for name, x in total.items()}
         for i in sorted({e.query for e in edges}):
-            own = [e for e in edges if e.query == i]
-            _, p, z = head.row(own)
-            for e, weight in zip(own, p, strict=True):
+            edges_of_query = [e for e in edges if e.query == i]
+            _, p, z = head.row(edges_of_query)
+            for e, weight in zip(edges_of_query, p, strict=True):
                 key, row = head.rows(e)
                 G = grad_out[at][i]
                 ds = weight * (np.dot(G, head.moved(e) - z) + grad_lse[at][i])
-                own = "query" if head.position is None else "position_query"
+                # A row of rel_key multiplies the query, or the query of positions.
+                factor = "query" if head.position is None else "position_query"
                 left = head.q[i] * head.scale
                 g["query"][i] += ds * head.scale * key
                 if "rel_key" in g:
                     share = ds * row
-                    g[own][i] += share * head.scale if own == "query" else share
+                    g[factor][i] += share * head.scale if factor == "query" else share
                 g["key"][e.key] += ds * left
                 g["value"][e.key] += weight * G
                 if e.label >= 0 and "rel_key" in g:
