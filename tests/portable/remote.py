@@ -113,8 +113,8 @@ class Remote:
     # ---- attention -----------------------------------------------------------------
 
     def _attend(self, operands, direction):
-        given = {name: x for name, x in operands.items() if x is not None}
-        arrays = {name: x for name, x in given.items() if isinstance(x, np.ndarray)}
+        present = {name: x for name, x in operands.items() if x is not None}
+        arrays = {name: x for name, x in present.items() if isinstance(x, np.ndarray)}
         sizes, batch = letters(arrays), arrays["out"].shape[:-3]
         arrays = {
             n.removesuffix("[0]"): spread(n, x, sizes, batch) for n, x in arrays.items()
@@ -127,7 +127,7 @@ class Remote:
         head["B"] = items = int(np.prod(batch))
         head["edges"] = arrays["indices"].size if "indices" in arrays else 0
         for field, name in SCALARS.items():
-            head[field] = given.get(name, DEFAULTS.get(name, 0))
+            head[field] = present.get(name, DEFAULTS.get(name, 0))
         if "attn_mask" in arrays:
             head["mask_type"] = MASKS[arrays["attn_mask"].dtype.char.replace("?", "b")]
         if items == 0 or sizes["H"] == 0 or nothing_to_do(arrays, direction):
