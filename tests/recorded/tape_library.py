@@ -36,8 +36,8 @@ def traced_attention(name, run):
         result, backward = run(**{n: value(x) for n, x in keywords.items()})
 
         def reverse_pass(grad_out, grad_lse):
-            found = backward(grad_out, grad_lse, names)
-            return [found[n].astype(np.float64) for n in names]
+            gradients = backward(grad_out, grad_lse, names)
+            return [gradients[n].astype(np.float64) for n in names]
 
         parents = [keywords[n] for n in names]
         return SimpleNamespace(
@@ -80,9 +80,11 @@ def traced_bias(function, backward):
         parents, sizes = arguments[:count], arguments[count:]
 
         def reverse_pass(grad):
-            found = backward(grad, *map(value, parents), **options)
-            found = found._asdict() if isinstance(found, tuple) else found
-            return [np.asarray(x, np.float64) for x in found.values()]
+            gradients = backward(grad, *map(value, parents), **options)
+            gradients = (
+                gradients._asdict() if isinstance(gradients, tuple) else gradients
+            )
+            return [np.asarray(x, np.float64) for x in gradients.values()]
 
         result = function(*map(value, parents), *sizes, **options)
         return Traced(result, parents, reverse_pass)
@@ -103,18 +105,18 @@ def traced_recipe(function):
         if not parents:
             return recipe
         arrays = {n: x for n, x in recipe.items() if isinstance(x, np.ndarray)}
-        made = [name for name, x in arrays.items() if x.dtype.kind == "f"]
+        floating = [name for name, x in arrays.items() if x.dtype.kind == "f"]
 
         def back_from(name):
             def reverse_pass(grad):
-                zeros = {n: np.zeros(recipe[n].shape) for n in made}
-                found = recipe.backward(zeros | {name: grad}).values()
-                pairs = zip(found, arguments, strict=False)
+                zeros = {n: np.zeros(recipe[n].shape) for n in floating}
+                gradients = recipe.backward(zeros | {name: grad}).values()
+                pairs = zip(gradients, arguments, strict=False)
                 return [np.float64(x) for x, a in pairs if isinstance(a, Traced)]
 
             return reverse_pass
 
-        return recipe | {n: Traced(recipe[n], parents, back_from(n)) for n in made}
+        return recipe | {n: Traced(recipe[n], parents, back_from(n)) for n in floating}
 
     return call
 
@@ -153,8 +155,8 @@ def rotary(source):
         plain = {name: value(array) for name, array in keywords.items()}
 
         def backward(grad):
-            found = source.apply_rotary_backward(grad, value(x), positions, **plain)
-            return [getattr(found, name).astype(np.float64) for name in used]
+            gradients = source.apply_rotary_backward(grad, value(x), positions, **plain)
+            return [getattr(gradients, name).astype(np.float64) for name in used]
 
         result = source.apply_rotary(value(x), positions, **plain)
         return Traced(result, [inputs[name] for name in used], backward)
