@@ -54,24 +54,24 @@ def arrays_of(result):
 
 def results(function, call, dtype):
     """The arrays that a function returns in a call with numbers of that dtype."""
-    found = []
+    returned = []
 
     @functools.wraps(function)
     def recorded(*args, **keywords):
         result = function(*args, **keywords)
-        found.extend(arrays_of(result))
+        returned.extend(arrays_of(result))
         context = getattr(result, "context", None)
         if context is not None:
             ones = np.ones(result.out.shape, np.float32)
-            found.extend(arrays_of(context.backward(ones)))
+            returned.extend(arrays_of(context.backward(ones)))
         if isinstance(result, recipes.Recipe):
             arrays = {n: x for n, x in result.items() if isinstance(x, np.ndarray)}
             ones = {n: np.ones_like(x) for n, x in arrays.items()}
-            found.extend(arrays_of(result.backward(ones)))
+            returned.extend(arrays_of(result.backward(ones)))
         return result
 
     call(recorded, rounded_numbers(dtype))
-    return found
+    return returned
 
 
 def same_but_rounded(function, call):

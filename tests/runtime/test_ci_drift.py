@@ -106,7 +106,7 @@ NEWER = "torch: the index has 2.15.0, newer than 2.14.1"
 
 
 @pytest.mark.parametrize(
-    ("said", "line"),
+    ("printed", "line"),
     [
         ("torch (2.15.0)\nAvailable versions: 2.15.0, 2.14.1", [NEWER]),
         ("torch (2.14.1)\n", []),
@@ -114,8 +114,8 @@ NEWER = "torch: the index has 2.15.0, newer than 2.14.1"
         ("", ["torch: the index gives no version"]),
     ],
 )
-def test_a_newer_version_in_the_index_is_named(drift, said, line):
-    pip = [sys.executable, "-c", f"print({said!r})"]
+def test_a_newer_version_in_the_index_is_named(drift, printed, line):
+    pip = [sys.executable, "-c", f"print({printed!r})"]
     assert [*drift.newer(pip, {"torch": "2.14.1"})] == line
 
 

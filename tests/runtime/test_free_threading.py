@@ -99,50 +99,50 @@ def dropout_of_any_seed(generator):
 
 def entries():
     """A small call of each entry, by name, which returns what is to be the same."""
-    found = {"settings": settings}
+    by_name = {"settings": settings}
     for module, calls in ((relpos, PUBLIC), (recipes, RECIPES), (nn, NN)):
         for name, call in calls.items():
             function = getattr(module, name)
-            found[f"{module.__name__}.{name}"] = functools.partial(
+            by_name[f"{module.__name__}.{name}"] = functools.partial(
                 noted, call, function
             )
     for name in sorted(GOOD.keys() - SETTINGS - {"AttentionContext.backward"}):
         if not name.startswith(PYPLOT):
             call = functools.partial(attrgetter(name)(relpos), **GOOD[name])
-            found[f"{name}, arrays shared"] = lambda call=call: bits(call())
+            by_name[f"{name}, arrays shared"] = lambda call=call: bits(call())
     for name, (make, shapes) in LAYERS.items():
         inputs = [numbers(*shape) for shape in shapes]
-        found[f"nn: {name}"] = functools.partial(with_layer, make, inputs)
+        by_name[f"nn: {name}"] = functools.partial(with_layer, make, inputs)
     for name, (make, given) in UNFED.items():
-        found[f"nn: {name}"] = functools.partial(with_layer, make, [given])
+        by_name[f"nn: {name}"] = functools.partial(with_layer, make, [given])
     for name in ufuncs.__all__:
-        found[f"ufuncs.{name}"] = functools.partial(with_ufunc, getattr(ufuncs, name))
+        by_name[f"ufuncs.{name}"] = functools.partial(with_ufunc, getattr(ufuncs, name))
     q, table = numbers(2, 3, 150, 8), numbers(9, 8)
     options = {"rel_key": table, "rel_value": table, "return_context": True}
     result = relpos.attention(q, q, q, dropout_p=0.2, rng=3, **options)
-    found["one context"] = lambda: bits(result.context.backward(q))
+    by_name["one context"] = lambda: bits(result.context.backward(q))
     generator = np.random.default_rng(0)
-    found["rng"] = functools.partial(dropout_of_any_seed, generator)
-    return found
+    by_name["rng"] = functools.partial(dropout_of_any_seed, generator)
+    return by_name
 
 
 @pytest.mark.sanitized
 @pytest.mark.devmode
 def test_every_entry_in_eight_threads_at_once():
-    calls, found = entries(), [{} for _ in range(THREADS)]
+    calls, results = entries(), [{} for _ in range(THREADS)]
 
     def work(place, barrier):
         with relpos.threads(1 + place % 3):  # of relpos's own, which only one can have
             for turn, (name, call) in enumerate(calls.items()):
                 if turn % 8 == 0:  # all have to come for it, on however few CPUs
                     barrier.wait()
-                found[place][name] = call()
+                results[place][name] = call()
 
     at_once(work, THREADS)  # first: what calls keep for later ones is not there yet
     for place in range(THREADS):
         with relpos.threads(1 + place % 3):
             want = {name: call() for name, call in calls.items()}
-        assert [name for name in want if found[place][name] != want[name]] == []
+        assert [name for name in want if results[place][name] != want[name]] == []
 
 
 IMPORT = """

@@ -105,7 +105,7 @@ USED = {
         lambda: called("memory", nn.Memory(2)),
         lambda pair: [pair[0]([[1, 5]], memory=pair[1])],
     ),
-    "Parameter": (parameter, lambda made: [made.data, made.grad]),
+    "Parameter": (parameter, lambda x: [x.data, x.grad]),
     "Position": (nn.Position, lambda position: [position.rotate(QUERY)]),
     "Recipe": (
         lambda: recipes.gemma4_audio(draw(4), draw(8, 6), QUERY, context_left=3),

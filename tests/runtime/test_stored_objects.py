@@ -20,28 +20,28 @@ NAMES = {name.rsplit("/", 1)[0]: None for name in [*ARRAYS, *TENSORS]}
 ARRAY_CASES = stored.array_cases()
 
 
-def why_other_bits(name, case, found):
+def why_other_bits(name, case, entries):
     """The reason why this machine may compute other bits, or None."""
     if platform.machine() not in ("x86_64", "AMD64"):
         return f"kernels for every CPU have other bits on {platform.machine()}"
     if (
-        found is TENSORS
-        and stored.tensor_fingerprint().encode() != found["fingerprint"]
+        entries is TENSORS
+        and stored.tensor_fingerprint().encode() != entries["fingerprint"]
     ):
         return "products of this PyTorch, or on this CPU, have other bits"
-    is_plain = found is TENSORS or not any(word in name for word in stored.OF_NUMPY)
-    if is_plain or stored.array_fingerprint().encode() == found["fingerprint"]:
+    is_plain = entries is TENSORS or not any(word in name for word in stored.OF_NUMPY)
+    if is_plain or stored.array_fingerprint().encode() == entries["fingerprint"]:
         return None
     return "exponentials of this NumPy, or on this CPU, have other bits"
 
 
-def check_numbers(name, case, thing, found):
+def check_numbers(name, case, thing, entries):
     """An object gives the numbers that were stored, to the bit where that can be."""
     with stored.portable():
         got = stored.flat(case.ask(thing))
-    want = stored.numbers_of(found[f"{name}/numbers"])
+    want = stored.numbers_of(entries[f"{name}/numbers"])
     assert [(x.dtype, x.shape) for x in got] == [(x.dtype, x.shape) for x in want]
-    other = why_other_bits(name, case, found)
+    other = why_other_bits(name, case, entries)
     if other is None:
         assert [x.tobytes() for x in got] == [x.tobytes() for x in want]
         return
