@@ -157,7 +157,7 @@ def test_a_task_takes_one_thread_unless_told(monkeypatch):
         monkeypatch.setattr(
             place,
             "choose_num_threads",
-            lambda given, choose=choose: seen.append(given) or choose(given),
+            lambda count, choose=choose: seen.append(count) or choose(count),
         )
     x = da.ones((1, 4, 2))
     for threads in (None, 3):

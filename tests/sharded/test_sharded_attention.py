@@ -93,8 +93,8 @@ def test_every_instruction_set(name, isa, rng):
 @pytest.mark.parametrize("name", ["query", "key", "value", "rel_key", "attn_mask"])
 def test_the_forward_reads_16_bits_in_place(name, rng, monkeypatch):
     """Blocks get the chunks as they are; an array of float64 is as wide as before."""
-    given = case("tables", rng, np.float16)
-    given["attn_mask"] = np.zeros(given["key"].shape[-2], np.float16)
+    arguments = case("tables", rng, np.float16)
+    arguments["attn_mask"] = np.zeros(arguments["key"].shape[-2], np.float16)
     seen = []
 
     def forward(call, *args, **keywords):
@@ -103,10 +103,10 @@ def test_the_forward_reads_16_bits_in_place(name, rng, monkeypatch):
 
     whole = sharded._tasks.forward
     monkeypatch.setattr(sharded._tasks, "forward", forward)
-    both(given, (2, 1), rng)
+    both(arguments, (2, 1), rng)
     assert {*seen} == {np.dtype(np.float16)}
     seen.clear()
-    both(given | {"rel_bias": np.ones((H, 9))}, (2, 1), rng)
+    both(arguments | {"rel_bias": np.ones((H, 9))}, (2, 1), rng)
     assert {*seen} == {np.dtype(np.float64)}
 
 
