@@ -135,10 +135,10 @@ def calls_by_name():
     yield "alibi_slopes", {}, {"num_heads": 4}
 
 
-def said(name, given):
+def error_of(name, arguments):
     """The error of a call, or None."""
     try:
-        getattr(relpos.torch, name)(**given)
+        getattr(relpos.torch, name)(**arguments)
     except (TypeError, ValueError) as error:
         return error
     return None
@@ -163,7 +163,7 @@ def test_another_dtype(other):
     asked = 0
     for name, tensors, given in calls_by_name():
         for argument, x in tensors.items():
-            error = said(name, {**given, **tensors, argument: other(x.detach())})
+            error = error_of(name, {**given, **tensors, argument: other(x.detach())})
             if error is None:
                 continue
             words = str(error)
@@ -177,7 +177,7 @@ def test_a_nested_tensor(layout):
     nest = nested(layout)
     for name, tensors, given in calls_by_name():
         for argument, x in tensors.items():
-            error = said(name, {**given, **tensors, argument: nest(x)})
+            error = error_of(name, {**given, **tensors, argument: nest(x)})
             assert isinstance(error, TypeError)
             called, _, words = str(error).partition(": got a nested tensor; expected ")
             assert called == argument
@@ -190,7 +190,7 @@ def test_a_tensor_for_what_is_none():
             if argument not in given:
                 continue
             for wrong in (torch.tensor(1.5), torch.ones(2, dtype=torch.int64)):
-                error = said(name, {**given, **tensors, argument: wrong})
+                error = error_of(name, {**given, **tensors, argument: wrong})
                 words = str(error)
                 assert not any(word in words for word in OF_ARRAYS), words
 

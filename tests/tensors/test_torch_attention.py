@@ -221,18 +221,18 @@ def test_integers_of_items_add_their_axes_to_the_batch(items, name):
     """A query without a batch axis gets one from them, everywhere the same."""
     x = torch.randn(2, 4, 8, dtype=torch.float64)
     shape = (*np.shape(items), 2, 4, 8)
-    given = {name: items if isinstance(items, int) else torch.tensor(items)}
+    keywords = {name: items if isinstance(items, int) else torch.tensor(items)}
     leaf = x.clone().requires_grad_()
-    out = relpos.torch.attention(leaf, x, x, **given)
-    array, length = x.numpy(), {name: items}
-    want = relpos.attention(array, array, array, **length)
+    out = relpos.torch.attention(leaf, x, x, **keywords)
+    array, plain = x.numpy(), {name: items}
+    want = relpos.attention(array, array, array, **plain)
     assert out.shape == want.shape == shape
-    assert relpos.torch.attention(x, x, x, **length).shape == shape
-    assert relpos.reference.attention(x, x, x, **given).shape == shape
+    assert relpos.torch.attention(x, x, x, **plain).shape == shape
+    assert relpos.reference.attention(x, x, x, **keywords).shape == shape
     assert np.array_equal(out.detach().numpy(), want)
     out.sum().backward()
     assert leaf.grad.shape == x.shape
     if not isinstance(items, int):
-        given = {name: torch.tensor(items, device="meta")}
+        keywords = {name: torch.tensor(items, device="meta")}
     meta = x.to("meta")
-    assert relpos.torch.attention(meta, meta, meta, **given).shape == shape
+    assert relpos.torch.attention(meta, meta, meta, **keywords).shape == shape

@@ -38,8 +38,8 @@ def function_of(label):
     return run
 
 
-def loss_of(found):
-    return found[0].square().sum() + found[1].nan_to_num(neginf=0.0).sum()
+def loss_of(results):
+    return results[0].square().sum() + results[1].nan_to_num(neginf=0.0).sum()
 
 
 @pytest.mark.parametrize("label", CALLS)

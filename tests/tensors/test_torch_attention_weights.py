@@ -56,12 +56,12 @@ def inputs(length=5):
     return x.requires_grad_(), torch.randn(9, dtype=torch.float64, requires_grad=True)
 
 
-def wanted(loss, given):
+def expected_gradients(loss, leaves):
     """Gradients of the loss where the weights are constants."""
-    x, bias = given
+    x, bias = leaves
     out = relpos.torch.attention(x, x, x, rel_bias=bias)
     weights = attend(x.detach(), bias.detach())[1]
-    return torch.autograd.grad(loss(out, weights), given)
+    return torch.autograd.grad(loss(out, weights), leaves)
 
 
 @pytest.mark.parametrize("inside", [True, False])
@@ -79,7 +79,9 @@ def test_a_loss_without_the_weights_has_its_gradient(name, inside, mode):
     for length in (5, 7):
         given = inputs(length)
         found = torch.autograd.grad(run(*given), given)
-        torch.testing.assert_close(found, wanted(loss, given), rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(
+            found, expected_gradients(loss, given), rtol=1e-12, atol=1e-12
+        )
 
 
 @pytest.mark.parametrize("inside", [True, False])
@@ -138,25 +140,25 @@ def test_transforms_of_torch_func(mode):
     leaves = x.clone().requires_grad_(), bias.clone().requires_grad_()
     run = mode(mapped)
     found = torch.autograd.grad(run(*leaves)[0].square().sum(), leaves)
-    want = wanted(RIGHT["out"], inputs())
+    want = expected_gradients(RIGHT["out"], inputs())
     torch.testing.assert_close(found, want, rtol=1e-12, atol=1e-12)
     with pytest.raises(NotImplementedError, match=REFUSED):
         run(*leaves)[1].sum().backward()
 
 
 def test_gradients_by_torch_func():
-    given = [x.detach() for x in inputs()]
+    tensors = [x.detach() for x in inputs()]
     for loss in RIGHT.values():
-        found = grad(lambda *each, loss=loss: loss(*attend(*each)), (0, 1))(*given)
-        want = wanted(loss, inputs())
+        found = grad(lambda *each, loss=loss: loss(*attend(*each)), (0, 1))(*tensors)
+        want = expected_gradients(loss, inputs())
         torch.testing.assert_close(found, want, rtol=1e-12, atol=1e-12)
     for loss in WRONG.values():
         with pytest.raises(NotImplementedError, match=REFUSED):
-            grad(lambda *each, loss=loss: loss(*attend(*each)))(*given)
+            grad(lambda *each, loss=loss: loss(*attend(*each)))(*tensors)
     by_item = vmap(grad(lambda *each: attend(*each)[1][..., -1].sum()), (0, None))
     for refused in (by_item, jacrev(lambda *each: attend(*each)[1])):
         with pytest.raises(NotImplementedError, match=REFUSED):
-            refused(*given)
+            refused(*tensors)
 
 
 def test_batches_of_autograd_itself_are_refused_too():
@@ -179,5 +181,5 @@ def test_inductor_of_the_function():
     with pytest.raises(NotImplementedError, match=REFUSED):
         compiled(*given)[1].sum().backward()
     found = torch.autograd.grad(compiled(*given)[0].square().sum(), given)
-    want = wanted(RIGHT["out"], given)
+    want = expected_gradients(RIGHT["out"], given)
     torch.testing.assert_close(found, want, rtol=1e-12, atol=1e-12)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -53,8 +55,8 @@ def test_gradients(smooth):
     tensors = smooth.tensors()
     names = smooth.wanted
 
-    def function(*wanted):
-        return run(smooth, tensors | dict(zip(names, wanted, strict=True)))
+    def function(*leaves):
+        return run(smooth, tensors | dict(zip(names, leaves, strict=True)))
 
     assert gradcheck(function, [tensors[name] for name in names])
 
@@ -311,13 +313,13 @@ def test_vmap_of_all_arguments_and_of_each(label):
     tensors = CALLS[label].tensors(grad=False)
     many = batches(tensors)
     for chosen in [{*tensors}, *({name} for name in tensors)]:
-        given = {name: many[name] if name in chosen else tensors[name] for name in many}
-        dims = {n: min(tensors[n].dim(), 1) if n in chosen else None for n in given}
-        out = vmap(lambda given: run(CALLS[label], given), in_dims=(dims,))(given)
+        inputs = {n: many[n] if n in chosen else tensors[n] for n in many}
+        dims = {n: min(tensors[n].dim(), 1) if n in chosen else None for n in inputs}
+        out = vmap(partial(run, CALLS[label]), in_dims=(dims,))(inputs)
         for i in range(3):
             item = {
                 n: x if dims[n] is None else x.select(dims[n], i)
-                for n, x in given.items()
+                for n, x in inputs.items()
             }
             close(out[i], run(CALLS[label], item))
 
@@ -511,7 +513,7 @@ def test_compiled_is_eager_under_autocast(name, dtype):
 def test_vmap_while_compiling(label):
     tensors = CALLS[label].tensors(grad=False)
     many = {n: x.movedim(min(x.dim() - 1, 1), 0) for n, x in batches(tensors).items()}
-    mapped = vmap(lambda given: run(CALLS[label], given))
+    mapped = vmap(partial(run, CALLS[label]))
     compiled = torch.compile(mapped, backend="aot_eager", fullgraph=True)
     wanted = CALLS[label].wanted
     leaves = {n: x.clone().requires_grad_(n in wanted) for n, x in many.items()}

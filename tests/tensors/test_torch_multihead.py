@@ -43,7 +43,7 @@ KINDS = ["none", "padding", "pairs", "items", "padding and items", "added",
 
 def compare(mine, theirs, inputs, **call):
     """Compare outputs, weights and all gradients of two modules."""
-    found = []
+    results = []
     for module in (mine, theirs):
         tensors = [x.clone().requires_grad_() for x in inputs]
         if len(tensors) == 1:
@@ -53,8 +53,8 @@ def compare(mine, theirs, inputs, **call):
         (out * torch.linspace(-1, 1, out.numel()).view_as(out)).sum().backward()
         grads = [x.grad for x in tensors]
         named = {name: x.grad for name, x in module.named_parameters()}
-        found.append((out, weights, grads, named))
-    (out, weights, grads, named), (want, want_weights, want_grads, want_named) = found
+        results.append((out, weights, grads, named))
+    (out, weights, grads, named), (want, want_weights, want_grads, want_named) = results
     near(out, want)
     assert (weights is None) == (want_weights is None)
     if weights is not None:

@@ -296,26 +296,26 @@ def drawn(settings, dtype=torch.float64):
     }
 
 
-def by_position(given):
+def by_position(arguments):
     """Split arguments into those of query, key and value, and the others."""
-    rest = {n: x for n, x in given.items() if n not in {"query", "key", "value"}}
-    return tuple(given[n] for n in ("query", "key", "value")), rest
+    rest = {n: x for n, x in arguments.items() if n not in {"query", "key", "value"}}
+    return tuple(arguments[n] for n in ("query", "key", "value")), rest
 
 
-def run(given):
+def run(arguments):
     """Return results and gradients of a call, by name."""
     leaves = {
         name: x.clone().requires_grad_()
-        for name, x in given.items()
+        for name, x in arguments.items()
         if isinstance(x, torch.Tensor) and x.is_floating_point()
     }
-    given = given | leaves
-    args, keywords = by_position(given)
+    arguments = arguments | leaves
+    args, keywords = by_position(arguments)
     result = relpos.torch.attention(*args, **keywords, return_lse=True)
     (result.out.square().sum() + result.lse.sum()).backward()
     grads = {name: x.grad for name, x in leaves.items()}
     with torch.no_grad():
-        alone = relpos.torch.attention(**given)
+        alone = relpos.torch.attention(**arguments)
     assert torch.equal(alone, result.out)
     return {"out": result.out, "lse": result.lse, **grads}
 
@@ -337,10 +337,10 @@ def prepared(monkeypatch):
         monkeypatch.setattr(module, "kernels", lambda: Without(kernels()))
 
 
-def arrays_of(given):
+def arrays_of(arguments):
     """The tensors of a call as arrays, those of bfloat16 as ml_dtypes has it."""
     arrays = {}
-    for name, x in given.items():
+    for name, x in arguments.items():
         if isinstance(x, torch.Tensor) and x.dtype is torch.bfloat16:
             bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
             arrays[name] = x.view(torch.int16).numpy().view(bfloat16)
@@ -516,16 +516,16 @@ def test_autocast_rounds_a_result_once():
                 assert torch.equal(out, want.to(dtype))
 
 
-def outcome(given):
+def outcome(arguments):
     """Return the result of a call, or its error and the words."""
-    args, keywords = by_position(given)
+    args, keywords = by_position(arguments)
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         try:
-            found = relpos.torch.attention(*args, **keywords)
+            result = relpos.torch.attention(*args, **keywords)
         except Exception as error:
             return type(error), str(error)
-    return found, [str(each.message) for each in warned]
+    return result, [str(each.message) for each in warned]
 
 
 @pytest.mark.parametrize("name", OTHER_CALLS)

@@ -82,19 +82,19 @@ def by_relpos(name, **more):
     return model
 
 
-def check(wanted, got):
+def check(expected, got):
     """Outputs and gradients within 1e-5 of the largest entry of each.
 
     The true gradient of some parameters is 0 (a bias of keys), and that of others
     much less than what cancels in it: no entry has to be closer than four float32
     roundings of the largest gradient of all.
     """
-    (out, gradients), (mine, my_gradients) = wanted, got
+    (out, gradients), (mine, my_gradients) = expected, got
     assert largest(mine - out) <= 1e-5 * largest(out)
     assert gradients.keys() == my_gradients.keys()
-    given = {name: entry for name, entry in gradients.items() if entry is not None}
-    noise = 4 * torch.finfo(torch.float32).eps * max(map(largest, given.values()))
-    for name, entry in given.items():
+    present = {name: entry for name, entry in gradients.items() if entry is not None}
+    noise = 4 * torch.finfo(torch.float32).eps * max(map(largest, present.values()))
+    for name, entry in present.items():
         error = largest(my_gradients[name] - entry)
         assert error <= max(1e-5 * largest(entry), noise), name
 

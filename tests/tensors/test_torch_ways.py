@@ -283,42 +283,45 @@ def test_second_derivatives_are_refused(name, function, x):
 
 def test_which_results_have_gradients_and_what_the_backward_is_given(x, monkeypatch):
     setting = _engine.Setting(("query", "key", "value"), {"return_weights": True})
-    leaf, given = x.clone().requires_grad_(), []
+    leaf, calls = x.clone().requires_grad_(), []
     results = _attend.attend(setting, [leaf, x, x])
     out, lse, weights = results.out, results.lse, results.weights
     assert all(each.requires_grad for each in (out, lse, weights))
     backward = _engine.backward
 
-    def noted(setting, wanted, grads, *rest):
-        given.append([wanted, *(grad is None for grad in grads)])
-        return backward(setting, wanted, grads, *rest)
+    def noted(setting, needs_grad, grads, *rest):
+        calls.append([needs_grad, *(grad is None for grad in grads)])
+        return backward(setting, needs_grad, grads, *rest)
 
     monkeypatch.setattr(_engine, "backward", noted)
     lse.sum().backward(retain_graph=True)
     out.sum().backward()
-    wanted = True, False, False
-    assert given == [[wanted, True, False, True], [wanted, False, True, True]]
+    query_alone = True, False, False
+    assert calls == [
+        [query_alone, True, False, True],
+        [query_alone, False, True, True],
+    ]
 
 
 @pytest.mark.parametrize("asked", [False, True])
 def test_results_are_made_where_they_are_asked_for_or_kept(asked, x, monkeypatch):
-    made, forward = [], _engine.forward
+    forwards, forward = [], _engine.forward
 
     def noted(*args):
-        made.append(forward(*args))
-        return made[-1]
+        forwards.append(forward(*args))
+        return forwards[-1]
 
     monkeypatch.setattr(_engine, "forward", noted)
-    for given in (x, x.clone().requires_grad_()):
+    for query in (x, x.clone().requires_grad_()):
         setting = _engine.Setting(("query", "key", "value"), {}, with_lse=asked)
-        results = _attend.attend(setting, [given, x, x])
-        assert torch.equal(results.out, made[-1].out)
+        results = _attend.attend(setting, [query, x, x])
+        assert torch.equal(results.out, forwards[-1].out)
         if asked:
-            assert torch.equal(results.lse, made[-1].lse)
+            assert torch.equal(results.lse, forwards[-1].lse)
         else:
             assert results.lse is None
         assert results.row_max is results.row_sum is results.weights is None
-    alone, kept = made
+    alone, kept = forwards
     there = {name for name, each in alone._asdict().items() if each is not None}
     assert there == ({"out", "lse"} if asked else {"out"})
     there = {name for name, each in kept._asdict().items() if each is not None}
