@@ -101,7 +101,7 @@ def read_counts(tree: Path, counts: Path) -> dict[str, dict[str, Any]]:
 
     Objects that share a header are added up, branch by branch as they come in a line.
     """
-    found: dict[str, dict[str, Any]] = {}
+    by_file: dict[str, dict[str, Any]] = {}
     for data in counts.rglob("*.gcda"):
         notes = Path("/") / data.relative_to(counts).with_suffix(".gcno")
         shutil.copy2(notes, data.with_suffix(".gcno"))
@@ -112,11 +112,11 @@ def read_counts(tree: Path, counts: Path) -> dict[str, dict[str, Any]]:
             path = path if path.is_absolute() else tree / path
             if not path.is_relative_to(tree / "csrc"):
                 continue
-            lines = found.setdefault(str(path.resolve().relative_to(tree)), {})
+            lines = by_file.setdefault(str(path.resolve().relative_to(tree)), {})
             for line in file["lines"]:
                 row = lines.setdefault(str(line["line_number"]), [0, []])
                 add_counts(row, [line["count"], [b["count"] for b in line["branches"]]])
-    return found
+    return by_file
 
 
 def add_counts(row: list[Any], more: list[Any]) -> None:
@@ -159,19 +159,21 @@ def summarize_c(out: Path) -> dict[str, Any]:
             for number, counts in lines.items():
                 row = total.setdefault(name, {}).setdefault(number, [0, []])
                 add_counts(row, counts)
-    found = {}
+    summary = {}
     for name, lines in sorted(total.items()):
         rows = {
             int(n): row for n, row in sorted(lines.items(), key=lambda x: int(x[0]))
         }
-        taken = [([n, i], c) for n, row in rows.items() for i, c in enumerate(row[1])]
-        found[name] = {
+        branches = [
+            ([n, i], c) for n, row in rows.items() for i, c in enumerate(row[1])
+        ]
+        summary[name] = {
             "lines": len(rows),
-            "branches": len(taken),
+            "branches": len(branches),
             "lines_not_run": [n for n, row in rows.items() if not row[0]],
-            "branches_not_run": [place for place, count in taken if not count],
+            "branches_not_run": [place for place, count in branches if not count],
         }
-    return found
+    return summary
 
 
 def read_times(out: Path) -> dict[str, Any]:

@@ -75,30 +75,30 @@ class Mutation:
 
 def changed_nodes(node: ast.AST) -> Iterator[tuple[str, str]]:
     """Yield operators that apply to a node of the syntax tree, and what they make."""
-    made = ast.unparse
+    text_of = ast.unparse
     match node:
         case ast.Compare(left, [sign, *signs], others) if type(sign) in COMPARISONS:
             flipped = [COMPARISONS[type(sign)](), *signs]
-            yield "comparison", made(ast.Compare(left, flipped, others))
+            yield "comparison", text_of(ast.Compare(left, flipped, others))
         case ast.BoolOp(sign, values):
             other = ast.Or() if isinstance(sign, ast.And) else ast.And()
-            yield "and/or", f"({made(ast.BoolOp(other, values))})"
+            yield "and/or", f"({text_of(ast.BoolOp(other, values))})"
         case ast.BinOp(left, sign, right) if type(sign) in ARITHMETIC:
             other = ARITHMETIC[type(sign)]()
-            yield "arithmetic", f"({made(ast.BinOp(left, other, right))})"
+            yield "arithmetic", f"({text_of(ast.BinOp(left, other, right))})"
         case ast.Constant(value) if type(value) is int:
             yield "+1", str(value + 1)
             yield "-1", f"({value - 1})"
-        case ast.Return(value) if value is not None and made(value) != "None":
+        case ast.Return(value) if value is not None and text_of(value) != "None":
             yield "return", "return None"
         case ast.If() | ast.While() | ast.IfExp():
             yield "negation", ""  # of the test, by `python_mutations`
         case ast.Call(args=[first, second, *_]) if not any(
             isinstance(x, ast.Starred) for x in (first, second)
         ):
-            if made(first) != made(second):
+            if text_of(first) != text_of(second):
                 swapped = [second, first, *node.args[2:]]
-                yield "swap", made(ast.Call(node.func, swapped, node.keywords))
+                yield "swap", text_of(ast.Call(node.func, swapped, node.keywords))
         case ast.Expr(ast.Call()) | ast.Assign() | ast.AugAssign() | ast.Raise():
             yield "deletion", "pass"
 

@@ -22,7 +22,7 @@ def reached_python(record: Path, names: set[str]) -> Reached:
     """
     from coverage import CoverageData
 
-    found: Reached = {name: collections.defaultdict(set) for name in names}
+    tests_by_line: Reached = {name: collections.defaultdict(set) for name in names}
     for path in sorted((record / "python").iterdir()):
         data = CoverageData(str(path))
         data.read()
@@ -32,28 +32,28 @@ def reached_python(record: Path, names: set[str]) -> Reached:
                 continue
             for line, contexts in data.contexts_by_lineno(file).items():
                 tests = {c.partition("|")[2] or c for c in contexts}
-                found[name][line] |= {test for test in tests if "::" in test}
-    return found
+                tests_by_line[name][line] |= {test for test in tests if "::" in test}
+    return tests_by_line
 
 
 def reached_c(record: Path, names: set[str], seconds: dict[str, float]) -> Reached:
     """Return by file and line the tests of the files of tests that run it."""
-    found: Reached = {name: collections.defaultdict(set) for name in names}
+    tests_by_line: Reached = {name: collections.defaultdict(set) for name in names}
     of_unit = collections.defaultdict(set)
     for test in seconds:
         of_unit[test.partition("::")[0].replace("/", "-")].add(test)
     for path in sorted((record / "c").glob("*.json")):
         lines_of = json.loads(path.read_text())
         tests = set()
-        for unit, own in of_unit.items():  # a folder of relpos is a unit of many files
-            tests |= (
-                own if unit == path.stem or unit.startswith(f"{path.stem}-") else set()
-            )
+        for unit, tests_of_unit in of_unit.items():
+            # A folder of relpos is a unit of many files.
+            if unit == path.stem or unit.startswith(f"{path.stem}-"):
+                tests |= tests_of_unit
         for name in names & lines_of.keys():
             for line, (count, _) in lines_of[name].items():
                 if count:
-                    found[name][int(line)] |= tests
-    return found
+                    tests_by_line[name][int(line)] |= tests
+    return tests_by_line
 
 
 def tests_of(

@@ -78,20 +78,20 @@ def methods(thing: type) -> dict[str, Any]:
 
 def public() -> dict[str, Any]:
     """Return public names in full, with what each stands for."""
-    found: dict[str, Any] = {}
+    things: dict[str, Any] = {}
     for room in ROOMS:
         try:
             module = importlib.import_module(room)
         except ImportError as error:
             print(f"{room} is left out: {error}", file=sys.stderr)
             continue
-        found[room] = module
+        things[room] = module
         listed = set(module.__all__) | {n for n in dir(module) if is_own(module, n)}
-        found |= {f"{room}.{name}": getattr(module, name) for name in listed}
-    for name, thing in list(found.items()):
+        things |= {f"{room}.{name}": getattr(module, name) for name in listed}
+    for name, thing in list(things.items()):
         if inspect.isclass(thing):
-            found |= {f"{name}.{key}": value for key, value in methods(thing).items()}
-    return found
+            things |= {f"{name}.{key}": value for key, value in methods(thing).items()}
+    return things
 
 
 def is_own(module: Any, name: str) -> bool:
@@ -118,18 +118,18 @@ def without_addresses(text: str) -> str:
 
 def record() -> dict[str, dict[str, str]]:
     """Return what is known of each public name."""
-    found = {}
+    records = {}
     for name, thing in sorted(public().items()):
         if isinstance(thing, str):  # help() of a text looks for a topic of that name
             shown = repr(thing)
         else:
             shown = pydoc.plain(pydoc.render_doc(thing, renderer=pydoc.plaintext))
-        found[name] = {
+        records[name] = {
             "signature": signature_of(thing),
             "doc": without_addresses(inspect.getdoc(thing) or ""),
             "help": "" if inspect.ismodule(thing) else without_addresses(shown),
         }
-    return found
+    return records
 
 
 def sections(doc: str) -> dict[str, str]:
@@ -151,25 +151,25 @@ def entries(body: str) -> dict[str, str]:
 
 def facts(doc: str) -> set[Fact]:
     """Return the kinds and texts of what a docstring tells: see the module's."""
-    parts, found = sections(doc), set()
+    parts, pairs = sections(doc), set()
     for title in ("Parameters", "Attributes", "Returns", "Yields"):
         for name, text in entries(parts.get(title, "")).items():
             kind = "parameter" if title in ("Parameters", "Attributes") else "result"
-            found.add((kind, name))
-            found |= {("shape", f"{name} {s}") for s in re.findall(SHAPE, text)}
-    said = " ".join(parts.get(t, "") for t in parts if t not in ("Examples", "Raises"))
-    found |= {("shape", " ".join(s.split())) for s in re.findall(SHAPE, parts[""])}
+            pairs.add((kind, name))
+            pairs |= {("shape", f"{name} {s}") for s in re.findall(SHAPE, text)}
+    prose = " ".join(parts.get(t, "") for t in parts if t not in ("Examples", "Raises"))
+    pairs |= {("shape", " ".join(s.split())) for s in re.findall(SHAPE, parts[""])}
     for unit in UNITS:
-        if re.search(rf"\b{unit}s?\b", said):
-            found.add(("unit", unit))
+        if re.search(rf"\b{unit}s?\b", prose):
+            pairs.add(("unit", unit))
     for text in re.split(
         r"^\.\. \[\d+\]", parts.get("References", ""), flags=re.MULTILINE
     ):
         if text.strip():
-            found.add(("source", " ".join(text.split())))
+            pairs.add(("source", " ".join(text.split())))
     for names, text in errors(parts.get("Raises", "")):
-        found |= {("error", f"{name}: {text}") for name in names}
-    return found
+        pairs |= {("error", f"{name}: {text}") for name in names}
+    return pairs
 
 
 def errors(body: str) -> list[tuple[list[str], str]]:

@@ -197,19 +197,19 @@ def run_tensors(module: Any, inputs: list[Any]) -> Any:
     """Return the same of a module, which may return attention weights beside."""
     import torch
 
-    given = [
+    tensors = [
         torch.tensor(x, requires_grad=True) if isinstance(x, np.ndarray) else x
         for x in _inputs(inputs)
     ]
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # sums of layer_norm depend on it
     try:
-        out = module(*given)
+        out = module(*tensors)
         first = out[0] if isinstance(out, tuple) else out
         first.backward(torch.tensor(draw(*first.shape, seed=9)))
     finally:
         torch.set_num_threads(threads)
-    return out, [getattr(x, "grad", None) for x in [*given, *module.parameters()]]
+    return out, [getattr(x, "grad", None) for x in [*tensors, *module.parameters()]]
 
 
 def _inputs(inputs: list[Any]) -> list[Any]:
@@ -287,14 +287,14 @@ def read(path: Path) -> dict[str, bytes]:
         return {x.name: archive.extractfile(x).read() for x in archive.getmembers()}
 
 
-def write(path: Path, found: dict[str, bytes]) -> None:
-    """Write the entries, in the order of their names."""
+def write(path: Path, contents: dict[str, bytes]) -> None:
+    """Write the contents, in the order of their names."""
     path.parent.mkdir(exist_ok=True)
     with tarfile.open(path, "w:xz") as archive:
-        for name in sorted(found):
+        for name in sorted(contents):
             member = tarfile.TarInfo(name)
-            member.size = len(found[name])
-            archive.addfile(member, io.BytesIO(found[name]))
+            member.size = len(contents[name])
+            archive.addfile(member, io.BytesIO(contents[name]))
 
 
 def main() -> None:
