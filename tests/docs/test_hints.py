@@ -223,6 +223,11 @@ def test_other_errors_stay_what_they_are():
     assert "lambda" in str(caught.value)
 
 
+def test_packages_list_their_public_names_alone():
+    for room in rooms()[1:]:
+        assert {*dir(room)} - {"nn"} == {*room.__all__}
+
+
 def test_public_functions_are_functions_by_their_names():
     for name, function in FUNCTIONS.items():
         if function.__name__ == name.rpartition(".")[2]:
