@@ -2,7 +2,7 @@
 
 const WIDTHS = [1280, 500], THEMES = ["light", "dark"], CONTRAST = 4.5, PIXEL = 1.5;
 // A cell of a table with LINES or more has so many characters a line, or more.
-const LINES = 3, CHARACTERS = 12;
+const LINES = 3, CHARACTERS = 11;
 // On a screen, a table of so many columns and an output of a notebook may scroll, too.
 const COLUMNS = 8, OUTPUT = ".rendered_html";
 const frame = document.createElement("iframe");
@@ -101,9 +101,14 @@ function lines(element) {
     return count;
 }
 
-// Cells of tables that are so narrow that they have about one word a line.
+// Cells of tables that are so narrow that they have about one word a line, or that their
+// text runs into the next cell.
 function narrow(page) {
     return [...page.querySelectorAll("td, th")].filter(isShown).flatMap((cell) => {
+        const beyond = cell.scrollWidth - cell.clientWidth;
+        if (beyond > PIXEL && !cell.querySelector("mjx-container")) {
+            return [`text runs over its cell by ${beyond}: ${named(cell)}`];
+        }
         const text = cell.textContent.trim().replace(/\s+/g, " "), high = lines(cell);
         const isNarrow = high >= LINES && text.length < CHARACTERS * high;
         return isNarrow ? [`${high} lines of a word or two: ${named(cell)}`] : [];

@@ -12,7 +12,8 @@ On each page it looks for
 - code and formulas that are cut off at 1280 pixels, where none may need to scroll, and
   headings that are cut off;
 - a table of text, of fewer than eight columns, that scrolls at 1280 pixels;
-- a cell of a table that has about one word a line at 500 pixels;
+- a cell of a table at 500 pixels that has about one word a line, or text that runs into
+  the next cell;
 - a font that is smaller at 500 pixels than at 1280;
 - a picture without alt text, and one without a caption;
 - text whose contrast with its background is below 4.5.

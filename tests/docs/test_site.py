@@ -182,6 +182,11 @@ SCROLLING = f'<div style="overflow-x: auto"><table><tr>{4 * CELL}</table></div>'
             f"<table><tr>{CELL.replace('180', '50')}</table>",
             "500: 3 lines of a word or two: <td> four words in it",
         ),
+        (
+            "black",
+            f'<table><td><p style="width: 9px">{"word" * 9}</table>',
+            "500: text runs over its cell by",
+        ),
         ("black", "<mjx-merror>Extra }</mjx-merror>", "TeX refuses: Extra }"),
     ],
 )
