@@ -226,6 +226,17 @@ table_not_finite(const packed_t *t)
     return bad;
 }
 
+/* 1 when a copy of rows, as they are packed, holds NaN or infinity: a number near the largest
+ * becomes infinite by t->factor. Not of tables that waves pack. */
+static int
+packed_not_finite(const packed_t *t)
+{
+    if (!is_used(t) || t->padded == 0)
+        return 0;
+    return not_finite((const char *)t->data, t->padded * (ptrdiff_t)sizeof(T),
+                      sizeof(T), t->packed_rows * t->heads * t->batches, t->padded);
+}
+
 /* ---- a row of the table to its pairs --------------------------------------------- */
 
 /* The keys of row m of a tile by where they fall on a table: key n has row

@@ -133,8 +133,9 @@ start_backward(gradients_t *gp)
         status = pack_tables(plan);
     if (!status)
         start_queries_met(gp);
-    gp->key_rows_bad =
-        table_not_finite(&gp->key_rows) || table_not_finite(&gp->query_rows);
+    if (!status)
+        gp->key_rows_bad =
+            table_not_finite(&gp->key_rows) || packed_not_finite(&gp->query_rows);
     plan->bias_first = fills_bias_first(plan);
     return status;
 }

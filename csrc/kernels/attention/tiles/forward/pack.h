@@ -88,7 +88,6 @@ fills_bias_first(const plan_t *plan)
 static rp_status
 start_forward(plan_t *plan)
 {
-    const packed_t *values = &plan->rel_value;
     rp_status status = start_bias(&plan->bias);
     if (!status)
         status = start_shown(&plan->shown);
@@ -96,11 +95,8 @@ start_forward(plan_t *plan)
         status = start_weightless(&plan->weightless);
     if (!status)
         status = pack_tables(plan);
-    if (!status && is_used(values) && plan->Dv_pad)
-        plan->rel_value_bad = not_finite(
-            (const char *)values->data, plan->Dv_pad * (ptrdiff_t)sizeof(T), sizeof(T),
-            values->size / plan->Dv_pad * values->heads * values->batches,
-            plan->Dv_pad);
+    if (!status)
+        plan->rel_value_bad = packed_not_finite(&plan->rel_value);
     plan->bias_first = fills_bias_first(plan);
     return status;
 }
