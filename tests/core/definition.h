@@ -1,0 +1,396 @@
+/* definition.h: the formula of problems.h in plain C and double, one row at a time: what the
+ * results of a forward should be, and how far off they may be. */
+#ifndef RELPOS_TESTS_CORE_DEFINITION_H
+#define RELPOS_TESTS_CORE_DEFINITION_H
+
+#include "gradients.h"
+
+typedef __int128 wide_t; /* sums of any two int64 */
+
+/* Rows of a table that a pair has. */
+typedef struct {
+    int64_t row[RP_MOST_LABELS];
+    int count;
+} rows_t;
+
+/* A pair of the row: its key, its edge in a graph, and what the formula makes of it. */
+typedef struct {
+    int64_t j, edge;
+    int is_hidden;
+    rows_t rows[TABLES];
+    double s, size; /* its logit, and the sum of the sizes of its terms */
+    double slope;   /* the derivative of cap */
+    double p, z;    /* its weight; 0 or 1 / (1 - p) of dropout */
+    double x;       /* of FIRE */
+    int64_t range;
+} cell_t;
+
+typedef struct {
+    case_t *c;
+    int64_t b, h, hk, i, n;
+    cell_t *cells;
+    double size; /* the largest of a pair, or of the sink */
+    double sink; /* its weight */
+} row_t;
+
+/* A number of an operand; 0 where it is absent. */
+static double
+number_of(case_t *c, const rp_array *array, int64_t b, int64_t h, int64_t r,
+          int64_t column)
+{
+    const operand_t *o = operand_of(c, array);
+    return o ? number_at(o, item_at(o, b, h, r, column)) : 0;
+}
+
+/* Adds to what an item of a result should be, and to how far it may be off. */
+static void
+expect(const row_t *x, const rp_array *array, int64_t h, int64_t r, int64_t column,
+       double number, double tolerance)
+{
+    operand_t *o = operand_of(x->c, array);
+    if (o == NULL)
+        return;
+    size_t item =
+        (size_t)(item_at(o, x->b, h, r, column) - o->block.data) / (size_t)o->item;
+    o->want[item] += number;
+    o->tolerance[item] += tolerance;
+}
+
+static int64_t
+query_offset(const rp_attention *p, int64_t b)
+{
+    return p->sight.query_offset ? p->sight.query_offset[b] : 0;
+}
+
+/* ---- pairs ----------------------------------------------------------------------------- */
+
+static rows_t
+rows_of(const row_t *x, const cell_t *cell, const rp_table *table)
+{
+    case_t *c = x->c;
+    const rp_attention *p = &c->g.forward;
+    const int64_t *labels = c->graph.forward.labels;
+    rows_t rows = {.count = 0};
+    if (table->array.data == NULL)
+        return rows;
+    if (c->kind == GRAPH) {
+        rows.row[0] = labels ? labels[cell->edge] : -1;
+        rows.count = 0 <= rows.row[0] && rows.row[0] < table->rows;
+        return rows;
+    }
+    for (int k = 0; k < p->labels.count; k++) {
+        const operand_t *o = operand_of(c, &p->labels.of[k].array);
+        int64_t row = integer_at(o, item_at(o, x->b, 0, x->i, cell->j));
+        rows.row[rows.count] = row;
+        rows.count += 0 <= row && row < table->rows;
+    }
+    if (p->labels.count > 0)
+        return rows;
+    wide_t row = (wide_t)cell->j - x->i - query_offset(p, x->b) - table->first;
+    if (p->beyond == RP_ZERO && (row < 0 || row >= table->rows))
+        return rows;
+    row = row < 0 ? 0 : row >= table->rows ? table->rows - 1 : row;
+    rows.row[rows.count++] = (int64_t)row;
+    return rows;
+}
+
+/* The sum of the rows of a table in a column; the sizes of its terms are added to `size`. */
+static double
+sum_rows(const row_t *x, const cell_t *cell, const rp_table *table, int which,
+         int64_t column, double *size)
+{
+    const rows_t *rows = &cell->rows[which];
+    double sum = 0;
+    for (int k = 0; k < rows->count; k++) {
+        double y = number_of(x->c, &table->array, x->b, x->h, rows->row[k], column);
+        sum += y;
+        *size += fabs(y);
+    }
+    return sum;
+}
+
+static int
+is_out_of_range(const row_t *x, int64_t j)
+{
+    const operand_t *o = operand_of(x->c, &x->c->g.forward.sight.key_ranges);
+    return o && (j < integer_at(o, item_at(o, x->b, 0, x->i, 0)) ||
+                 j >= integer_at(o, item_at(o, x->b, 0, x->i, 1)));
+}
+
+static int
+is_masked(const row_t *x, int64_t j)
+{
+    const rp_sight *sight = &x->c->g.forward.sight;
+    const operand_t *o = operand_of(x->c, &sight->mask);
+    if (o == NULL)
+        return 0;
+    double number = number_at(o, item_at(o, x->b, x->h, x->i, j));
+    return sight->mask_type == RP_MASK_BOOL ? number == 0 : number == -INFINITY;
+}
+
+static int
+is_hidden(const row_t *x, int64_t j)
+{
+    const rp_attention *p = &x->c->g.forward;
+    const rp_sight *sight = &p->sight;
+    if (x->c->kind == GRAPH)
+        return 0;
+    wide_t r = (wide_t)j - x->i - query_offset(p, x->b);
+    if (sight->window_left != RP_UNBOUNDED && r < -(wide_t)sight->window_left)
+        return 1;
+    if (sight->window_right != RP_UNBOUNDED && r > sight->window_right)
+        return 1;
+    if (sight->key_lengths && j >= sight->key_lengths[x->b])
+        return 1;
+    return is_out_of_range(x, j) || is_masked(x, j);
+}
+
+/* Philox 4x32, ten rounds. */
+static void
+mix(uint64_t seed, uint32_t x[4])
+{
+    uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
+    for (int round = 0; round < 10; round++) {
+        uint64_t a = UINT64_C(0xD2511F53) * x[0], b = UINT64_C(0xCD9E8D57) * x[2];
+        uint32_t mixed[4] = {(uint32_t)(b >> 32) ^ x[1] ^ key[0], (uint32_t)b,
+                             (uint32_t)(a >> 32) ^ x[3] ^ key[1], (uint32_t)a};
+        memcpy(x, mixed, sizeof mixed);
+        key[0] += 0x9E3779B9u;
+        key[1] += 0xBB67AE85u;
+    }
+}
+
+static double
+dropout_factor(const row_t *x, int64_t key)
+{
+    const rp_attention *p = &x->c->g.forward;
+    const rp_part *part = &p->part;
+    if (!(p->dropout.p > 0))
+        return 1;
+    int64_t j = key + part->key;
+    uint32_t counter[4] = {(uint32_t)(x->i + part->query), (uint32_t)(j >> 2),
+                           (uint32_t)(x->h + part->head),
+                           (uint32_t)(part->items ? part->items[x->b] : x->b)};
+    mix(p->dropout.seed, counter);
+    int is_kept = counter[j & 3] >= (uint32_t)(p->dropout.p * 4294967296.0);
+    return is_kept ? 1 / (1 - p->dropout.p) : 0;
+}
+
+/* ---- terms of a logit ------------------------------------------------------------------- */
+
+/* A term, and the sum of the sizes of what it is made of. */
+typedef struct {
+    double sum, size;
+} term_t;
+
+/* (q + u) . k + k . C */
+static term_t
+content_term(const row_t *x, const cell_t *cell)
+{
+    case_t *c = x->c;
+    const rp_attention *p = &c->g.forward;
+    term_t term = {0, 0};
+    for (int64_t d = 0; d < p->D; d++) {
+        double size = 0, query = number_of(c, &p->query, x->b, x->h, x->i, d);
+        double added = query + number_of(c, &p->pos_bias_u, x->b, x->h, 0, d);
+        double key = number_of(c, &p->key, x->b, x->hk, cell->j, d);
+        double row = sum_rows(x, cell, &p->rel_query, OF_QUERY, d, &size);
+        term.sum += added * key;
+        term.sum += cell->rows[OF_QUERY].count ? key * row : 0;
+        term.size += fabs(key) * (fabs(query) + fabs(added) + size);
+    }
+    return term;
+}
+
+/* (q + v) . A, or (e + v) . A */
+static term_t
+position_term(const row_t *x, const cell_t *cell)
+{
+    case_t *c = x->c;
+    const rp_attention *p = &c->g.forward;
+    const rp_array *from = p->position_query.data ? &p->position_query : &p->query;
+    term_t term = {0, 0};
+    for (int64_t d = 0; cell->rows[OF_KEY].count > 0 && d < p->Dp; d++) {
+        double size = 0, query = number_of(c, from, x->b, x->h, x->i, d);
+        double v = number_of(c, &p->pos_bias_v, x->b, x->h, 0, d);
+        double row = sum_rows(x, cell, &p->rel_key, OF_KEY, d, &size);
+        term.sum += (query + v) * row;
+        term.size += (fabs(query) + fabs(v)) * size;
+    }
+    return term;
+}
+
+/* The scores below the cap. */
+static void
+add_scores(const row_t *x, cell_t *cell)
+{
+    const rp_attention *p = &x->c->g.forward;
+    term_t content = content_term(x, cell), position = position_term(x, cell);
+    double factor = p->position_query.data ? 1 : p->scale;
+    cell->s = p->scale * content.sum + factor * position.sum;
+    cell->size = fabs(p->scale) * content.size + fabs(factor) * position.size;
+    cell->slope = 1;
+    if (p->softcap > 0) {
+        double t = tanh(cell->s / p->softcap);
+        cell->s = p->softcap * t;
+        cell->slope = 1 - t * t;
+    }
+}
+
+/* Adds a bias; -inf hides the pair, whatever the rest is. */
+static void
+add_bias(cell_t *cell, double bias, double size)
+{
+    cell->is_hidden |= bias == -INFINITY;
+    cell->s += bias;
+    cell->size += size;
+}
+
+static void
+add_decay(const row_t *x, cell_t *cell)
+{
+    case_t *c = x->c;
+    const rp_table *table = &c->g.forward.log_decay;
+    wide_t end = (wide_t)x->i + query_offset(&c->g.forward, x->b);
+    double sum = 0, size = 0;
+    for (int64_t t = cell->j + 1; t <= end && t < table->rows; t++) {
+        double y = number_of(c, &table->array, x->b, x->h, t, 0);
+        sum += y;
+        size += fabs(y);
+    }
+    add_bias(cell, sum, size);
+}
+
+static void
+add_fire(const row_t *x, cell_t *cell)
+{
+    case_t *c = x->c;
+    const rp_fire *fire = &c->g.forward.fire;
+    int64_t at = cell->j - x->i + c->g.forward.Lq;
+    cell->x = number_of(c, &fire->offsets, x->b, 0, at, 0) *
+              number_of(c, &fire->queries, x->b, 0, x->i, 0);
+    for (int64_t k = 1; k < fire->ranges; k++)
+        if (number_of(c, &fire->lines, 0, 0, k, 0) <= cell->x)
+            cell->range = k;
+    double slope = number_of(c, &fire->lines, 0, x->h, cell->range, 1);
+    double intercept = number_of(c, &fire->lines, 0, x->h, cell->range, 2);
+    add_bias(cell, slope * cell->x + intercept,
+             fabs(slope * cell->x) + fabs(intercept));
+}
+
+static void
+add_biases(const row_t *x, cell_t *cell)
+{
+    const rp_attention *p = &x->c->g.forward;
+    double size = 0, bias = sum_rows(x, cell, &p->rel_bias, OF_BIAS, 0, &size);
+    add_bias(cell, bias, size);
+    if (p->log_decay.array.data)
+        add_decay(x, cell);
+    if (p->fire.lines.data)
+        add_fire(x, cell);
+    if (p->sight.mask_type > RP_MASK_BOOL) {
+        bias = number_of(x->c, &p->sight.mask, x->b, x->h, x->i, cell->j);
+        add_bias(cell, bias, fabs(bias));
+    }
+}
+
+/* ---- rows ------------------------------------------------------------------------------ */
+
+/* The pairs of row (b, h, i), with all but their weights. */
+static void
+start_row(row_t *x, int64_t b, int64_t h, int64_t i)
+{
+    case_t *c = x->c;
+    const rp_attention *p = &c->g.forward;
+    const rp_graph *graph = &c->graph.forward;
+    const rp_table *tables[] = {&p->rel_key, &p->rel_query, &p->rel_value,
+                                &p->rel_bias};
+    int64_t first = c->kind == GRAPH ? graph->indptr[i] : 0;
+    x->b = b, x->h = h, x->hk = h / (p->H / p->Hk), x->i = i;
+    x->n = c->kind == GRAPH ? graph->indptr[i + 1] - first : p->Lk;
+    for (int64_t k = 0; k < x->n; k++) {
+        cell_t *cell = &x->cells[k];
+        *cell = (cell_t){.j = c->kind == GRAPH ? graph->indices[first + k] : k,
+                         .edge = first + k};
+        cell->is_hidden = is_hidden(x, cell->j);
+        if (cell->is_hidden)
+            continue;
+        for (int which = 0; which < TABLES; which++)
+            cell->rows[which] = rows_of(x, cell, tables[which]);
+        add_scores(x, cell);
+        add_biases(x, cell);
+        cell->z = dropout_factor(x, cell->j);
+    }
+}
+
+/* Weights of the pairs and of the sink; returns the row's lse. */
+static double
+weigh(row_t *x)
+{
+    const rp_attention *p = &x->c->g.forward;
+    double sink =
+        p->sinks.data ? number_of(x->c, &p->sinks, x->b, x->h, 0, 0) : -INFINITY;
+    double top = sink;
+    /* a sink beyond any logit weighs 1 or 0 */
+    x->size = isfinite(sink) ? fmin(fabs(sink), 1e6) : 0;
+    for (int64_t k = 0; k < x->n; k++) {
+        const cell_t *cell = &x->cells[k];
+        if (cell->is_hidden)
+            continue;
+        top = cell->s > top ? cell->s : top;
+        x->size = cell->size > x->size ? cell->size : x->size;
+    }
+    double base = top == -INFINITY ? 0 : top, sum = x->sink = exp(sink - base);
+    for (int64_t k = 0; k < x->n; k++) {
+        cell_t *cell = &x->cells[k];
+        cell->p = cell->is_hidden ? 0 : exp(cell->s - base);
+        sum += cell->p;
+    }
+    double norm = sum == 0 ? 0 : 1 / sum;
+    for (int64_t k = 0; k < x->n; k++)
+        x->cells[k].p *= norm;
+    x->sink *= norm;
+    return sum == 0 ? -INFINITY : base + log(sum);
+}
+
+static double
+rounding(const case_t *c)
+{
+    return c->dtype == RP_F32 ? 0x1p-23 : 0x1p-52;
+}
+
+/* Below it a kernel's exp2 is 0. */
+static double
+least_weight(const case_t *c)
+{
+    return c->dtype == RP_F32 ? 0x1p-99 : 0x1p-979;
+}
+
+static void
+expect_outputs(const row_t *x, double lse)
+{
+    case_t *c = x->c;
+    const rp_attention *p = &c->g.forward;
+    const rp_results *to = &p->results;
+    double relative = rounding(c) * (12 + 4 * x->size + (double)x->n / 8);
+    double least = least_weight(c);
+    expect(x, &to->lse, x->h, x->i, 0, lse,
+           lse == -INFINITY ? 0 : relative * (1 + fabs(lse)));
+    for (int64_t k = 0; k < x->n; k++) {
+        const cell_t *cell = &x->cells[k];
+        if (c->kind == ATTENTION)
+            expect(x, &to->weights, x->h, x->i, k, cell->p, relative * cell->p + least);
+        if (cell->is_hidden || cell->z == 0)
+            continue;
+        for (int64_t d = 0; d < p->Dv; d++) {
+            double value = number_of(c, &p->value, x->b, x->hk, cell->j, d);
+            double size = fabs(value);
+            value += sum_rows(x, cell, &p->rel_value, OF_VALUE, d, &size);
+            double off = (relative * cell->p + least) * cell->z * size;
+            expect(x, &to->out, x->h, x->i, d, cell->p * cell->z * value, off);
+            expect(x, &to->kept, x->h, x->i, d, cell->p * cell->z * value, off);
+        }
+    }
+}
+
+#endif

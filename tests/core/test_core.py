@@ -1,0 +1,166 @@
+"""The C core without Python: random problems against their definition in plain C.
+
+`harness.py` builds the program, and core.c says what its switches look for. Here one
+object without optimisation runs a few hundred problems; .ci has the others.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from typing import NamedTuple
+
+import harness
+import pytest
+
+pytestmark = [
+    pytest.mark.skipif(harness.compiler() is None, reason="there is no C compiler"),
+    pytest.mark.skipif(
+        not sys.platform.startswith("linux"),
+        reason="the linker of other systems has no --wrap",
+    ),
+]
+
+OBJECT = "base_f32"
+#: Of each switch, so many seeds from a first one of its own.
+COUNT = 250
+SWITCHES = {
+    "random": [],
+    "nanfill": ["nanfill"],
+    "guard": ["guard"],
+    "guard and nanfill": ["guard", "nanfill"],
+}
+
+
+def build(folder, tree, flags="-O0"):
+    """Build the program of one object."""
+    made = harness.Build(folder, tree, harness.compiler(), flags)
+    return made.program("core", made.objects([OBJECT]), [OBJECT])
+
+
+def run(program, *words):
+    """Run the program, which may not end."""
+    try:
+        return subprocess.run(
+            [program, "all", "all", *map(str, words)],
+            check=False, capture_output=True, text=True, timeout=300,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as error:
+        return subprocess.CompletedProcess(error.cmd, 1, "", "timeout")
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    return build(tmp_path_factory.mktemp("core"), harness.ROOT)
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+def test_random_problems(program, name):
+    first = 1 + COUNT * list(SWITCHES).index(name)
+    done = run(program, first, COUNT, *SWITCHES[name])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{COUNT} problems, 0 wrong\n"
+
+
+def test_four_threads_give_the_bits_of_one(program):
+    for seed in (3, 8):
+        done = run(program, "race", seed, 20)
+        assert done.returncode == 0, done.stderr
+
+
+def test_a_seed_makes_one_problem(program):
+    """A report can be looked at again: with a guard, and among other seeds."""
+    seeds = run(program, 40, 3, "verbose").stderr
+    assert seeds == run(program, 40, 3, "verbose", "guard").stderr
+    assert re.findall(r"seed (\d+)", seeds) == ["40", "41", "42"]
+
+
+class Defect(NamedTuple):
+    """A line of a file, and what makes it wrong."""
+
+    path: str
+    old: str
+    new: str
+    switches: tuple[str, ...] = ()
+    found: str = "differs from the definition"
+
+
+#: Of the definition, of the generator, of kernels; some were defects of relpos once.
+DEFECTS = {
+    "the definition": Defect(
+        "tests/core/definition.h",
+        "double factor = p->position_query.data ? 1 : p->scale;",
+        "double factor = p->scale;",
+    ),
+    "a kernel": Defect(
+        "csrc/kernels/attention/table.h",
+        "runs.inside = RP_MIN(count, RP_MAX(0, -runs.row));",
+        "runs.inside = RP_MIN(count, RP_MAX(1, -runs.row));",
+    ),
+    "a sink beside which keys weigh nothing": Defect(
+        "csrc/kernels/attention/terms/sinks.h",
+        "for (int64_t n = 0; !saw && n < x->Dv; n++)",
+        "for (int64_t n = 0; saw && n < x->Dv; n++)",
+    ),
+    "the end of a band in a later chunk of keys": Defect(
+        "csrc/kernels/attention/tiles/ends.h",
+        "end = RP_MIN(end, plan->band.end - chunk * gp->chunk_keys);",
+        "end = RP_MIN(end, plan->band.end + chunk * gp->chunk_keys);",
+    ),
+    "key_ranges near 2^63": Defect(
+        "csrc/kernels/attention/sight.h",
+        "return (rp_interval){RP_MIN(RP_MAX(begin, 0), p->Lk),\n"
+        "                         RP_MIN(RP_MAX(end, 0), p->Lk)};",
+        "return (rp_interval){begin, end};",
+        found="",  # a wild address, or an endless loop
+    ),
+    "the origin of skewed_scores": Defect(
+        "csrc/kernels/dense/scores.h",
+        "if (__builtin_add_overflow(offset, min, &origin))\n"
+        "        origin = offset < 0 ? INT64_MIN : INT64_MAX;",
+        "origin = (int64_t)((uint64_t)offset + (uint64_t)min);",
+    ),
+    "a table that overflows while it is packed": Defect(
+        "csrc/kernels/attention/tiles/backward/pack.h",
+        "packed_not_finite(&gp->query_rows)",
+        "table_not_finite(&gp->query_rows)",
+    ),
+    "a window below 0": Defect(
+        "tests/core/pairs.h",
+        "sight->window_left = choose_side(s, 0);",
+        "sight->window_left = -RP_FARTHEST;",
+        switches=("nanfill",),
+        found="",
+    ),
+}
+
+
+def with_defect(tmp_path, name):
+    """Copy the sources, with a defect."""
+    defect = DEFECTS[name]
+    for folder in ("csrc", "tests/core"):
+        shutil.copytree(harness.ROOT / folder, tmp_path / folder)
+    path = tmp_path / defect.path
+    text = path.read_text()
+    assert defect.old in text
+    path.write_text(text.replace(defect.old, defect.new, 1))
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", DEFECTS)
+def test_a_defect_is_found(tmp_path, name):
+    tree = with_defect(tmp_path, name)
+    program = build(tree / "build", tree, "-O0 -URELPOS_ASSERTS -w")
+    done = run(program, 1, 1000, *DEFECTS[name].switches)
+    assert done.returncode != 0
+    assert DEFECTS[name].found in done.stderr
+
+
+def test_the_conditions_of_a_problem_are_looked_at(tmp_path):
+    """A problem that problems.h does not allow ends a build for debugging."""
+    tree = with_defect(tmp_path, "a window below 0")
+    done = run(build(tree / "build", tree), 1, 100)
+    assert done.returncode < 0
+    assert "is_side(left, 0)" in done.stderr
