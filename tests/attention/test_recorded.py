@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import operator
-from inspect import signature
-
 import numpy as np
 import pytest
-from recorded import LARGE, NOT_EXPRESSED, ORACLE, SUBSET, WAITING, Case
+from recorded import LARGE, NOT_EXPRESSED, ORACLE, SUBSET, Case
 from recorded_cases import FAMILIES, pytest_generate_tests, unheard_of
 from tolerances import assert_close, largest
 
@@ -61,17 +58,6 @@ def test_every_file_has_a_known_family(golden_folder):
 def test_an_unknown_family_fails(request):
     with pytest.raises(KeyError, match="unheard_of"):
         replay(relpos, request.getfixturevalue("unheard_of"), "float64")
-
-
-@pytest.mark.parametrize("family", WAITING)
-def test_what_a_family_waits_for_is_still_missing(family):
-    """Once it exists, an adapter replays the family and it is no longer skipped."""
-    name, _, argument = WAITING[family].rstrip(")").partition("(")
-    if argument:
-        assert argument not in signature(operator.attrgetter(name)(relpos)).parameters
-    else:
-        with pytest.raises(AttributeError):
-            operator.attrgetter(name)(relpos)
 
 
 def test_subset_covers_every_expressed_family_and_stays_small():

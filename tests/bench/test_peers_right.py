@@ -63,9 +63,12 @@ def check(peer, dtype, *asked):
 
 
 def these(peers):
-    return pytest.mark.parametrize(
-        "peer", [*peers], indirect=True, ids=lambda peer: peer.name
-    )
+    """Parametrize a test by peers; those of PyTorch run with the tests of tensors."""
+    cases = []
+    for peer in peers:
+        marks = [pytest.mark.torch] if peer.package == "torch" else []
+        cases.append(pytest.param(peer, id=peer.name, marks=marks))
+    return pytest.mark.parametrize("peer", cases, indirect=True)
 
 
 #: They take seconds for each shape, and share their expressions with others.

@@ -67,36 +67,11 @@ NO_PAPER |= {"nn.Embedding", "nn.Linear", "nn.ReLU", "nn.Sequential"}
 SOURCE = r'arXiv:\d{4}\.\d{4,5}|doi:10\.\d{4,}/\S+|"[^"]+", a (notebook|model card)'
 OF_LAYERS = r'"[^"]+", 20\d\d, (arXiv:\d{4}\.\d{4,5}|ICML)'
 
-#: What a function with the keywords of `attention` has not.
-RETURNED = {"out", "return_lse", "return_weights", "return_context"}
-NOT_PASSED = {
-    **{name: {"value", *RETURNED} for name in ("scores", "plot.score_terms")},
-    **dict.fromkeys(("attention_forward", "attention_backward"), RETURNED),
-}
-PASSES_ON = [
-    name
-    for name, function in FUNCTIONS.items()
-    if "keywords" in inspect.signature(function).parameters
-    if not name.startswith(("nn.", "torch.", "sharded.")) and name not in LATER
-]
-
 
 @pytest.mark.parametrize("name", EVERY)
 def test_sections_are_those_of_numpydoc_in_its_order(name):
     found = [*sections(EVERY[name])][1:]
     assert found == sorted(found, key=SECTIONS.index)
-
-
-@pytest.mark.parametrize("name", PASSES_ON)
-def test_parameters_are_those_of_the_signature_and_of_attention(name):
-    """Keywords that are passed on are described, or are those of attention."""
-    parameters = [*inspect.signature(FUNCTIONS[name]).parameters]
-    described = entries(sections(FUNCTIONS[name]).get("Parameters", ""))
-    if "keywords" in described:  # described where they are passed on to
-        described.remove("keywords")
-        passed = {*inspect.signature(relpos.attention).parameters}
-        described += passed - {*described} - NOT_PASSED.get(name, set())
-    assert sorted(described) == sorted(parameters)
 
 
 @pytest.mark.parametrize("name", TUPLES)
