@@ -45,9 +45,9 @@ def test_memory_beyond_the_output_is_seen(monkeypatch):
     row = Row("learned", "hungry", rows_of, hungry, hungry, hungry, EXACT, gradients)
     monkeypatch.setattr(rows, "ROWS", [row])
     for form in ("relpos", "gradients"):
-        found = measure.run_here("hungry", form)
-        assert found["memory"] is None or 250e6 < found["memory"] < 280e6
-        assert found["seconds"] > 0
+        measured = measure.run_here("hungry", form)
+        assert measured.memory is None or 250e6 < measured.memory < 280e6
+        assert measured.seconds > 0
 
 
 def test_a_child_process_measures():
