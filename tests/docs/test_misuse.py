@@ -29,9 +29,9 @@ def test_texts_of_a_function(name):
         assert not misuse.there(name), AGAIN
         pytest.skip("a package is not installed")
     function, good = EVERY[name]
-    found = misuse.errors_of(function, good)
+    errors = misuse.errors_of(function, good)
     called = name.rpartition(".")[2]
-    for kind, error in found:
+    for kind, error in errors:
         misfit = DOES_NOT_FIT.match(str(error))
         if misfit:
             assert misfit[1] == called, (kind, error)
@@ -41,7 +41,7 @@ def test_texts_of_a_function(name):
         known = {*inspect.signature(function).parameters, called}
         if "keyword" not in kind:  # these are named as they were given
             assert re.split(r"\W", first)[0] in known, (kind, error)
-    assert misuse.block_of(name, found) == STORED[name], AGAIN
+    assert misuse.block_of(name, errors) == STORED[name], AGAIN
 
 
 def test_all_functions_have_texts():

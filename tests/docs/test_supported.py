@@ -59,24 +59,24 @@ def assert_close(got, want, dtype):
         assert errors.max(initial=0.0) <= TOLERANCES[dtype] * largest
 
 
-def floats_to(given, dtype):
+def floats_to(arguments, dtype):
     return {
         name: x.astype(dtype) if getattr(x, "dtype", np.dtype(int)).kind in "fV" else x
-        for name, x in given.items()
+        for name, x in arguments.items()
     }
 
 
 @np.errstate(all="ignore")  # a sink of minus infinity
-def definition(name, given):
-    return parts(getattr(reference, name)(**given))
+def definition(name, arguments):
+    return parts(getattr(reference, name)(**arguments))
 
 
 def compare(name, dtype, function=None):
     """A call of a dtype with the definition, of the same rounded numbers in float64."""
     function = function or name
-    given = floats_to(CALLS[function], dtype)
-    got = parts(getattr(relpos, function)(**given))
-    want = definition(function, floats_to(given, np.float64))
+    arguments = floats_to(CALLS[function], dtype)
+    got = parts(getattr(relpos, function)(**arguments))
+    want = definition(function, floats_to(arguments, np.float64))
     assert_close(got, want, max((x.dtype for x in got), key=TOLERANCES.get))
 
 
@@ -91,11 +91,11 @@ def test_dtypes(name, dtype):
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", OPERANDS)
 def test_layouts(name, layout):
-    given = {
+    arguments = {
         key: LAYOUTS[layout](x) if isinstance(x, np.ndarray) and x.ndim else x
         for key, x in CALLS[name].items()
     }
-    got = parts(getattr(relpos, name)(**given))
+    got = parts(getattr(relpos, name)(**arguments))
     want = definition(name, CALLS[name])
     assert_close(
         got, want, got[0].dtype if got[0].dtype.kind == "f" else np.dtype(float)
@@ -104,11 +104,11 @@ def test_layouts(name, layout):
 
 def slope(name, direction):
     """Derivative of the sum of a result of a definition, along a direction of query."""
-    given = CALLS[name]
+    arguments = CALLS[name]
 
     def total(step):
-        query = given["query"] + step * direction
-        return definition(name, {**given, "query": query})[0].sum()
+        query = arguments["query"] + step * direction
+        return definition(name, {**arguments, "query": query})[0].sum()
 
     step = 1e-3  # five points: an error of the fourth power of it
     near, far = total(step) - total(-step), total(2 * step) - total(-2 * step)
