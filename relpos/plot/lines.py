@@ -122,9 +122,9 @@ def wavelengths(
             )
         inv_freq = {f"{columns} columns": rotary_frequencies(columns)}
     expected = "of names to frequencies, or a number of columns"
-    given = panel.as_mapping("inv_freq", inv_freq, expected)
+    inv_freq = panel.as_mapping("inv_freq", inv_freq, expected)
     lines = {}
-    for name, values in given.items():
+    for name, values in inv_freq.items():
         rates = panel.as_shaped(f"inv_freq[{name!r}]", values, 1, panel.FREQUENCIES)
         # A pair that does not rotate has no wavelength.
         turning = np.where(rates > 0, rates, np.nan)
@@ -177,12 +177,12 @@ def decay(
     look = panel.look_of(**options)
     if encodings is None:
         encodings = {f"rotary, {_WIDTH} columns": rotary_frequencies(_WIDTH)}
-    given = panel.as_mapping("encodings", encodings, "of names to encodings")
+    encodings = panel.as_mapping("encodings", encodings, "of names to encodings")
     farthest = as_int("reach", reach, 1, _MOST)
     distances = np.arange(farthest + 1)
     lines = {
         name: (distances, _score(f"encodings[{name!r}]", one, distances))
-        for name, one in given.items()
+        for name, one in encodings.items()
     }
     ax = draw_lines(lines, look)
     ax.set(xlabel="distance", ylabel="score of equal tokens")
@@ -289,10 +289,10 @@ def _within(numbers: Array, count: int) -> bool:
     return bool(some and numbers.min() >= 0 and numbers.max() < count)
 
 
-def _chosen(name: str, given: Sequence[int] | None, count: int) -> list[int]:
-    if given is None:
+def _chosen(name: str, numbers: Sequence[int] | None, count: int) -> list[int]:
+    if numbers is None:
         return [*range(count)]
-    array = as_integers(name, given)
+    array = as_integers(name, numbers)
     if not _within(array, count):
         raise ValueError(
             f"{name}: got {array.tolist()}; expected some from 0 to {count - 1}"
@@ -564,21 +564,21 @@ def costs_over_length(
     return ax
 
 
-def _names(name: str, given: object) -> list[Any]:
-    reject_foreign(name, given)
-    listed = [given] if isinstance(given, str) else given
+def _names(name: str, names: object) -> list[Any]:
+    reject_foreign(name, names)
+    listed = [names] if isinstance(names, str) else names
     if not isinstance(listed, list | tuple) or not all(
         isinstance(one, str) for one in listed
     ):
-        raise TypeError(f"{name}: got {kind_of(given)}; expected names")
+        raise TypeError(f"{name}: got {kind_of(names)}; expected names")
     if not listed:
         raise ValueError(f"{name}: got no names; expected some")
     # Names that repeat are one line.
     return [*dict.fromkeys(listed)]
 
 
-def _lengths(given: npt.ArrayLike) -> Array:
-    array = as_integers("lengths", given)
+def _lengths(lengths: npt.ArrayLike) -> Array:
+    array = as_integers("lengths", lengths)
     check_shape("lengths", array, array.ndim == 1 and array.size, "(n,)")
     for n, length in enumerate(array.tolist()):
         as_int(f"lengths[{n}]", length, 1, POSITION_LIMIT)
@@ -617,8 +617,8 @@ def loss_curves(
     >>> ax.lines[0].get_xydata().tolist()
     [[1.0, 2.0], [2.0, 1.0]]
     """
-    given = panel.as_mapping("losses", losses, "of names to losses")
-    curves = {name: panel.as_reals(f"losses[{name!r}]", given[name]) for name in given}
+    losses = panel.as_mapping("losses", losses, "of names to losses")
+    curves = {n: panel.as_reals(f"losses[{n!r}]", x) for n, x in losses.items()}
     for name, values in curves.items():
         fits = values.ndim in (1, 2) and len(np.atleast_2d(values))
         check_shape(f"losses[{name!r}]", values, fits, "(steps,) or (runs, steps)")
@@ -690,8 +690,8 @@ def length_generalisation(
     >>> ax.lines[0].get_ydata().tolist()
     [1.0, 0.625]
     """
-    given = panel.as_mapping("results", results, "of names to lengths and results")
-    runs_of = {name: _runs(f"results[{name!r}]", pair) for name, pair in given.items()}
+    results = panel.as_mapping("results", results, "of names to lengths and results")
+    runs_of = {n: _runs(f"results[{n!r}]", pair) for n, pair in results.items()}
     look = panel.look_of(**options)
     length = None if trained_at is None else as_int("trained_at", trained_at, 1, 2**60)
     ax = draw_runs(runs_of, look)

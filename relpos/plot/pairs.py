@@ -571,10 +571,10 @@ def edges(
     return ax
 
 
-def _labels(given: npt.ArrayLike | int) -> Array:
-    if isinstance(given, int | np.integer):
-        return relative_positions(as_int("labels", given, 1, _MOST_NODES))
-    numbers = as_integers("labels", given)
+def _labels(labels: npt.ArrayLike | int) -> Array:
+    if isinstance(labels, int | np.integer):
+        return relative_positions(as_int("labels", labels, 1, _MOST_NODES))
+    numbers = as_integers("labels", labels)
     panel.as_shaped("labels", numbers, 2, "a number of tokens or two axes, (L, L)")
     fits = numbers.shape[0] == numbers.shape[1] <= _MOST_NODES
     check_shape("labels", numbers, fits, f"(L, L), L up to {_MOST_NODES}")
@@ -648,10 +648,10 @@ def attention_graph(
     queries, keys, count = _ends(indptr, indices, edges)
     sizes = None if weights is None else panel.as_reals("weights", weights)
     marks = None if labels is None else as_integers("labels", labels)
-    for name, given in (("weights", sizes), ("labels", marks)):
-        if given is not None:
-            fits, expected = given.shape == keys.shape, f"{keys.shape}, one per edge"
-            check_shape(name, given, fits, expected)
+    for name, array in (("weights", sizes), ("labels", marks)):
+        if array is not None:
+            fits, expected = array.shape == keys.shape, f"{keys.shape}, one per edge"
+            check_shape(name, array, fits, expected)
     nodes = _layout(layout, tokens, count)
     for ends in (queries, keys):
         if ends.max(initial=-1) >= len(nodes):
@@ -691,8 +691,13 @@ def _ends(indptr: object, indices: object, edges: Any) -> tuple[Array, Array, in
         rows = max(integers_of("indptr", indptr).size - 1, 0)
     sizes = Sizes(1, 1, rows, columns, 1, 1, 1, has_position_query=False)
     # The checks are those of graph attention, which reads all three forms of a graph.
-    given = {"indptr": indptr, "indices": indices, "edges": edges, "edge_labels": None}
-    graph = as_edges(given, {}, sizes)
+    arguments = {
+        "indptr": indptr,
+        "indices": indices,
+        "edges": edges,
+        "edge_labels": None,
+    }
+    graph = as_edges(arguments, {}, sizes)
     starts, keys = graph["indptr"], graph["indices"]
     if keys.size > _MOST_EDGES or rows > _MOST_NODES:
         raise ValueError(
@@ -709,8 +714,8 @@ def _ends(indptr: object, indices: object, edges: Any) -> tuple[Array, Array, in
     if listed:
         keys, queries = as_integers("edges", edges)
     # Nodes without an edge count only where the form says how many there are.
-    found = max(keys.max(initial=-1), queries.max(initial=-1)) + 1
-    return queries, keys, int(found if listed else max(rows, found))
+    nodes = max(keys.max(initial=-1), queries.max(initial=-1)) + 1
+    return queries, keys, int(nodes if listed else max(rows, nodes))
 
 
 def _layout(layout: object, tokens: object, count: int) -> Array:

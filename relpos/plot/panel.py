@@ -168,22 +168,22 @@ def picture(
     """
 
     def complete(function: Drawing) -> Drawing:
-        own = signature(function)
+        declared = signature(function)
         # The parameter `options` gives way to those that its kind names.
-        taken = [p for name, p in own.parameters.items() if name != "options"]
-        has_options = "options" in own.parameters
+        parameters = [p for name, p in declared.parameters.items() if name != "options"]
+        has_options = "options" in declared.parameters
         # The signature of `look_of` is the one list of shared parameters.
         for name, parameter in signature(look_of).parameters.items():
             if has_options and name in kind.__annotations__:
-                taken.append(parameter.replace(kind=Parameter.KEYWORD_ONLY))
-        names = [parameter.name for parameter in taken]
+                parameters.append(parameter.replace(kind=Parameter.KEYWORD_ONLY))
+        names = [parameter.name for parameter in parameters]
 
         @wraps(function)
-        def draw(*args: Any, **given: Any) -> Any:
+        def draw(*args: Any, **keywords: Any) -> Any:
             try:
                 # matplotlib is imported by the picture, so that `import relpos` does
                 # not need it.
-                return function(*args, **given)
+                return function(*args, **keywords)
             except ModuleNotFoundError as exc:
                 if exc.name != "matplotlib":
                     raise
@@ -193,7 +193,7 @@ def picture(
                     name="matplotlib",
                 ) from exc
 
-        draw.__signature__ = own.replace(parameters=taken)  # type: ignore[attr-defined]
+        draw.__signature__ = declared.replace(parameters=parameters)  # type: ignore[attr-defined]
         if function.__doc__ is not None:  # python -OO
             draw.__doc__ = _completed(function.__doc__, names, texts)
         return draw  # type: ignore[return-value]
@@ -207,10 +207,12 @@ def _completed(docstring: str, names: list[str], shared: Mapping[str, str]) -> s
     # An entry begins in the first column, and its lines are indented.
     entries = re.findall(r"^(\S.*(?:\n(?: .*)?)*)$", parts["Parameters"], re.MULTILINE)
     # One entry may describe several parameters, such as "vmin, vmax".
-    own = {name for entry in entries for name in entry.split(" : ")[0].split(", ")}
+    described = {
+        name for entry in entries for name in entry.split(" : ")[0].split(", ")
+    }
     for name, text in shared.items():
         first = name.split(", ")[0]
-        if first in names and first not in own:
+        if first in names and first not in described:
             entries.append(f"{name} : {text}")
     order_of_names = [*names, "**keywords"]
 
@@ -316,13 +318,13 @@ def as_shaped(name: str, value: object, ndim: int, expected: str) -> Array:
     return array
 
 
-def as_mapping(name: str, given: object, expected: str) -> Mapping[str, Any]:
-    if not isinstance(given, Mapping):
-        reject_foreign(name, given)
-        raise TypeError(f"{name}: got {kind_of(given)}; expected a mapping {expected}")
-    if not given:
+def as_mapping(name: str, value: object, expected: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        reject_foreign(name, value)
+        raise TypeError(f"{name}: got {kind_of(value)}; expected a mapping {expected}")
+    if not value:
         raise ValueError(f"{name}: got an empty mapping; expected something to draw")
-    return given
+    return value
 
 
 def as_result(name: str, value: object, kind: type[Any], maker: str) -> Any:
@@ -385,11 +387,11 @@ def name_places(axis: Any, tokens: list[str] | None) -> None:
 
 def places_of(shape: tuple[int, ...], look: Look) -> Places:
     """Return labels of the queries and of the keys of a (Lq, Lk) map."""
-    shared, *own = look.tokens
+    shared, *apart = look.tokens
     # An error names the parameter that the labels came from.
-    names = ["tokens" if x is None else n for n, x in zip(_OF_ONE, own, strict=True)]
-    given = (shared if x is None else x for x in own)
-    rows, columns = map(as_tokens, names, given, shape)
+    names = ["tokens" if x is None else n for n, x in zip(_OF_ONE, apart, strict=True)]
+    labels = (shared if x is None else x for x in apart)
+    rows, columns = map(as_tokens, names, labels, shape)
     return rows, columns
 
 

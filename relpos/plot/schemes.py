@@ -149,9 +149,10 @@ def encoding_maps(
     >>> [tuple(map(float, ax.images[0].get_clim())) for ax in panels]
     [(-9.0, 9.0), (-9.0, 9.0)]
     """
-    given = panel.as_mapping("encodings", encodings, "of titles to encodings")
+    encodings = panel.as_mapping("encodings", encodings, "of titles to encodings")
     arrays = {
-        n: panel.as_shaped(f"encodings[{n!r}]", x, 2, _TABLE) for n, x in given.items()
+        n: panel.as_shaped(f"encodings[{n!r}]", x, 2, _TABLE)
+        for n, x in encodings.items()
     }
     places = _places_by_title(tokens, arrays)
     upright = as_choice("positions_on", positions_on, ("y", "x")) == "y"
@@ -236,13 +237,13 @@ def audit(
     return ax
 
 
-def _audits(given: object) -> dict[str, EncodingAudit]:
-    if isinstance(given, EncodingAudit):
-        return {"": given}
-    found = panel.as_mapping("audits", given, "of names to audits, or one")
+def _audits(audits: object) -> dict[str, EncodingAudit]:
+    if isinstance(audits, EncodingAudit):
+        return {"": audits}
+    named = panel.as_mapping("audits", audits, "of names to audits, or one")
     return {
         str(n): panel.as_result(f"audits[{n!r}]", one, EncodingAudit, "audit_encoding")
-        for n, one in found.items()
+        for n, one in named.items()
     }
 
 
@@ -478,8 +479,8 @@ def _scores(name: str, scheme: Scheme, length: int) -> Array:
         check_shape(f"{name}'s result", rows, rows.shape == expected, expected)
         # The mean over columns, so that equal tokens without positions have a score of
         # 1.
-        found: Array = (rows @ np.swapaxes(rows, 1, 2))[0] / _WIDTH
-        return found
+        scores: Array = (rows @ np.swapaxes(rows, 1, 2))[0] / _WIDTH
+        return scores
     encoding = panel.as_reals(name, scheme)
     fits = encoding.ndim == 2 and len(encoding) >= length and encoding.size
     check_shape(name, encoding, fits, f"an encoding, ({length}, dim)")
