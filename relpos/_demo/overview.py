@@ -183,11 +183,11 @@ def moved_words(report: Report) -> None:
     report.table(
         "table_moved",
         ["", "from 0 to 2", "from 0 to 12"],
-        [[way, *(f"{x:.1e}" for x in found)] for way, found in changes.items()],
+        [[way, *(f"{x:.1e}" for x in sizes)] for way, sizes in changes.items()],
     )
     # Additions of absolute positions must change the output, and all other ways must
     # not.
     absolute = min(changes.pop("sinusoids added"))
     report.check("sinusoids added: least change", absolute, 0.01, at_least=True)
-    for way, found in changes.items():
-        report.check(f"{way}: most change", max(found), 1e-13)
+    for way, sizes in changes.items():
+        report.check(f"{way}: most change", max(sizes), 1e-13)

@@ -309,5 +309,5 @@ def show(report: Report) -> None:
     """Write the page and open it in a browser, if there is one."""
     path = write(report)
     opened = webbrowser.open(path.resolve().as_uri())
-    said = path if opened else f"No browser was found: open {path} in one."
-    print(said, file=sys.stderr)  # standard output may be JSON
+    line = path if opened else f"No browser was found: open {path} in one."
+    print(line, file=sys.stderr)  # standard output may be JSON

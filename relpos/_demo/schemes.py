@@ -72,12 +72,12 @@ def speed(report: Report) -> None:
         }
         # Memory is checked where the system tells it.
         check_memory(report, row, measured)
-        found = [measured.get(form) for form in forms]
-        times = [f"{each.seconds * 1e3:.1f} ms" if each else "-" for each in found]
-        memory = [each.memory_text() if each else "-" for each in found]
+        results = [measured.get(form) for form in forms]
+        times = [f"{each.seconds * 1e3:.1f} ms" if each else "-" for each in results]
+        memory = [each.memory_text() if each else "-" for each in results]
         rows.append([row.name, *times, *memory])
         # A form that a scheme lacks is a gap in the picture.
-        seconds.append([each.seconds * 1e3 if each else np.nan for each in found])
+        seconds.append([each.seconds * 1e3 if each else np.nan for each in results])
     caption = report.text("times", size=SIZES.format(**LARGE))
     report.closing += [f"{caption}:"]
     report.closing += table_lines(header[:4], [row[:4] for row in rows])
@@ -139,20 +139,21 @@ def pytorch(report: Report) -> None:
         return
     # torch is imported only where it is installed.
     version = import_module("torch").__version__
-    found = []
+    comparisons = []
     for row in ROWS:
         report.progress(f"comparing {row.name} with PyTorch")
-        found.append(check_row(row))
-        for error, limit in zip(found[-1].errors, found[-1].limits, strict=True):
+        comparison = check_row(row)
+        comparisons.append(comparison)
+        for error, limit in zip(comparison.errors, comparison.limits, strict=True):
             report.check(f"{row.name} compared with PyTorch", error, limit)
     # Errors alternate: in float32, in float64.
-    in_float64 = [error for each in found for error in each.errors[1::2]]
+    in_float64 = [error for each in comparisons for error in each.errors[1::2]]
     worst = max(in_float64, default=0.0)
     report.covers(count=len(ROWS), version=version)
     report.say("compared", count=len(ROWS), version=version, worst=f"{worst:.1e}")
     names = [f"{kind}, {bits}" for kind in KINDS for bits in ("float32", "float64")]
     shares = np.full((len(names), len(ROWS)), np.nan)
-    for at, each in enumerate(found):
+    for at, each in enumerate(comparisons):
         pairs = zip(each.errors, each.limits, strict=True)
         # A limit of 0 has no share: then the error itself is drawn, which is 0.
         shares[: len(each.errors), at] = [x / most if most else x for x, most in pairs]
