@@ -18,7 +18,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import relpos
-from relpos._demo.report import TEXTS, Check, Report, Step, verdict
+from relpos._demo.report import (
+    TEXTS,
+    Block,
+    Check,
+    PictureBlock,
+    Report,
+    Step,
+    TableBlock,
+    TextBlock,
+    verdict,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -55,8 +65,8 @@ def draw_missing(report: Report) -> int:
 
     requests = []
     for blocks in report.blocks:
-        requests += [block for block in blocks if block[0] == "picture"]
-    for _, name, data in requests:
+        requests += [block for block in blocks if isinstance(block, PictureBlock)]
+    for name, data in requests:
         # A picture is drawn once, though this function is called twice.
         if name in report.pictures:
             continue
@@ -228,22 +238,20 @@ def failures(report: Report) -> Iterator[str]:
         yield table("", ["check", "value", "limit"], rows)
 
 
-def section(
-    report: Report, step: Step, blocks: Sequence[tuple[Any, ...]]
-) -> Iterator[str]:
+def section(report: Report, step: Step, blocks: Sequence[Block]) -> Iterator[str]:
     """Yield a part: paragraphs next to pictures, tables, and the list of checks."""
     yield f"<section>\n<h2>{escape(step['title'])}</h2>"
     # Paragraphs wait, because those before a picture go next to it.
     texts: list[str] = []
-    for kind, *block in blocks:
-        if kind == "text":
-            texts.append(f"<p>{escape(block[0])}</p>")
-        elif kind == "table":
+    for block in blocks:
+        if isinstance(block, TextBlock):
+            texts.append(f"<p>{escape(block.text)}</p>")
+        elif isinstance(block, TableBlock):
             yield from [*texts, table(*block)]
             texts = []
-        elif block[0] in report.pictures:
+        elif block.name in report.pictures:
             # A picture that was not drawn leaves its paragraphs to the next part.
-            yield from figure(report, block[0], texts)
+            yield from figure(report, block.name, texts)
             texts = []
     yield from texts
     if step["checks"]:

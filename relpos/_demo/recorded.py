@@ -161,7 +161,7 @@ def origin(case: Case) -> str:
     return f"{source['upstream']} {commit}".rstrip()
 
 
-def with_and_without() -> dict[str, Any]:
+def with_and_without() -> dict[str, Array]:
     """Return the weights of a head of the recorded Transformer-XL, by a title."""
     case = load("transformer_xl_memory")
     common: dict[str, Any] = {name: case[name] for name in ("query", "key", "value")}

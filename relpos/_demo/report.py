@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from time import perf_counter
 from types import MappingProxyType
-from typing import IO, Any, NotRequired, TypedDict
+from typing import IO, Any, NamedTuple, NotRequired, TypedDict
 
 import numpy as np
 
@@ -51,6 +51,40 @@ class Step(TypedDict):
     curves: NotRequired[dict[str, dict[str, list[float]]]]
 
 
+class Document(TypedDict):
+    """The output of ``--json``."""
+
+    facts: dict[str, Any]  # of relpos.show_config
+    steps: list[Step]
+    seconds: float
+    passed: int
+    failed: int
+
+
+class TextBlock(NamedTuple):
+    """A paragraph of the page."""
+
+    text: str
+
+
+class TableBlock(NamedTuple):
+    """A table of the page."""
+
+    caption: str
+    header: list[str]
+    rows: list[list[str]]
+
+
+class PictureBlock(NamedTuple):
+    """A picture that relpos._demo.page draws, and the data that it shows."""
+
+    name: str
+    data: dict[str, Any]
+
+
+Block = TextBlock | TableBlock | PictureBlock
+
+
 def in_words(check: Check) -> str:
     """Return a check as a line."""
     return "{name}: {value:.3g} {relation} {limit:.3g}".format(**check)
@@ -72,9 +106,8 @@ def verdict(step: Step) -> str:
 class Report:
     """A collector of what the steps show. It prints a line for each, unless `quiet`.
 
-    `steps` is what ``--json`` prints. `blocks` is what the page shows of each step:
-    ``("text", sentences)``, ``("table", caption, header, rows)``, and ``("picture",
-    name, data)``, which relpos._demo.pictures draws into `pictures`.
+    `steps` is what ``--json`` prints, and `blocks` what the page shows of each step.
+    relpos._demo.page draws the pictures among them into `pictures`.
     """
 
     def __init__(self, *, quiet: bool = False, stream: IO[str] | None = None) -> None:
@@ -89,7 +122,7 @@ class Report:
         self.cpu = cpu_name()
         self.facts: dict[str, Any] = {}
         self.steps: list[Step] = []
-        self.blocks: list[list[tuple[Any, ...]]] = []
+        self.blocks: list[list[Block]] = []
         self.pictures: dict[str, bytes] = {}  # PNG
         self.scope: list[str] = []  # a line for each kind of thing that was checked
         self.closing: list[str] = []  # lines of the summary in a terminal
@@ -132,7 +165,7 @@ class Report:
             "BLAS: {0}".format(blas, **facts)
         )
 
-    def as_dict(self, seconds: float) -> dict[str, Any]:
+    def as_dict(self, seconds: float) -> Document:
         """Return everything that ``--json`` prints."""
         return {
             "facts": self.facts,
@@ -178,7 +211,7 @@ class Report:
 
     def say(self, key: str, **values: Any) -> None:
         self.note(self.text(key, **values))
-        self.blocks[-1].append(("text", self.text(key, **values)))
+        self.blocks[-1].append(TextBlock(self.text(key, **values)))
 
     def lacks(self, package: str, key: str) -> None:
         """End a step that needs a package which is not installed, and say so."""
@@ -190,8 +223,8 @@ class Report:
         self.scope.append(self.text("scope", **values))
 
     def picture(self, name: str, **data: Any) -> None:
-        """Ask for a picture of relpos._demo.pictures, with the data that it shows."""
-        self.blocks[-1].append(("picture", name, data))
+        """Ask for a picture of relpos._demo.page, with the data that it shows."""
+        self.blocks[-1].append(PictureBlock(name, data))
 
     def check(
         self, name: str, value: float, limit: float, *, at_least: bool = False
@@ -229,8 +262,8 @@ class Report:
         # The page leaves out what only a reader of the JSON needs.
         shown = [[row[0], *row[1 + hidden :]] for row in table["rows"]]
         shown_header = [header[0], *header[1 + hidden :]]
-        block = "table", self.text(key, **values), shown_header, shown
-        self.blocks[-1].append(block)
+        caption = self.text(key, **values)
+        self.blocks[-1].append(TableBlock(caption, shown_header, shown))
 
     def curves(
         self,

@@ -296,9 +296,9 @@ def test_a_curve_goes_down(stream, full, half):
     report.curves("loss", {"down": [2.0] * 40 + [1.0] * 40}, top=2.0, at=(1, 80))
     (table,) = report.steps[0]["tables"]
     assert table["rows"] == [["down", full * 20 + half * 20, "2.000", "1.000"]]
-    ((_, _, header, rows),) = report.blocks[0]
-    assert header == ["loss", "step 1", "step 80"]
-    assert rows == [["down", "2.000", "1.000"]]
+    (shown,) = report.blocks[0]
+    assert shown.header == ["loss", "step 1", "step 80"]
+    assert shown.rows == [["down", "2.000", "1.000"]]
 
 
 @pytest.fixture
