@@ -150,7 +150,8 @@ MALFORMED_NPZ = {
         two_members("a.npy", "b.npy", data=npy("(2,)")), "'b.npy' has 4 bytes",
     ),
     "a right array before a text": (
-        two_members("a.npy", "notes.txt", data=b"abc"), "'notes.txt', which is no array",
+        two_members("a.npy", "notes.txt", data=b"abc"),
+        "'notes.txt', which is no array",
     ),
     "objects": (npz(data=npy("(1,)", "|O")), "(?i)object"),
     "bytes that are not those of its checksum": (
