@@ -1,4 +1,4 @@
-"""docs/reliability.md: each test that it names exists, and a stage runs all its cases."""
+"""docs/reliability.md: each test that it names exists, and a stage runs its cases."""
 
 from __future__ import annotations
 
