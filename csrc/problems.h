@@ -20,6 +20,9 @@ enum { RP_MASK_NONE, RP_MASK_BOOL, RP_MASK_F32, RP_MASK_F64 };
 /* The largest side of a window: beyond any relative position of queries and keys that lie as
  * far from each other as they may. */
 #define RP_WIDEST (2 * RP_FARTHEST)
+/* The largest B, H, Lq, Lk, D, Dv and Dp, and the most rows of a table: nobody has the memory
+ * for more, and products of a length with the size of a number do not overflow. */
+#define RP_LONGEST (INT64_C(1) << 40)
 
 /* A table of positions: `rows` rows, whose row 0 is that of relative position `first`. */
 typedef struct {
@@ -43,7 +46,7 @@ typedef struct {
 
 enum { RP_MOST_LABELS = 8 };
 
-/* Integers of `size` bytes, (B, 1, Lq, Lk). Any numbers: one that is no row of a table is none. */
+/* Integers of `size` bytes (1, 2, 4 or 8), (B, 1, Lq, Lk). Any numbers: one that is no row of a table is none. */
 typedef struct {
     rp_array array;
     int size;
@@ -57,7 +60,7 @@ typedef struct {
 } rp_labels;
 
 typedef struct {
-    double p;
+    double p; /* 0 to less than 1 */
     uint64_t seed;
 } rp_dropout;
 
@@ -94,6 +97,10 @@ typedef struct {
     rp_array weights;
 } rp_results;
 
+/* Arrays that are read may have any strides, 0 among them, and lie over each other, but for
+ * fire.offsets. No item of a result lies where another item of it does, unless it is one sum
+ * (rp_gradients), or where anything is read. */
+
 /* The whole problem, one formula for every scheme (relpos/reference/formula.py).
  *   s_ij  = cap(scale * ((q_i + u).k_j + (q_i + v).A[l] + k_j.C[l]))
  *           + b[l] + fire_ij + decay_ij + mask_ij
@@ -115,7 +122,7 @@ typedef struct {
     rp_table rel_bias;                      /* of one column */
     rp_array sinks; /* (B, H, 1, 1): a logit of every row that no key has; -inf: none */
     rp_table log_decay; /* of one column, Lk rows or more, the first key's and those of
-                           positions after it; pairs with r > 0 are hidden */
+                           positions after it; finite; pairs with r > 0 are hidden */
     rp_labels labels;
     int beyond;
     rp_fire fire;
@@ -124,8 +131,30 @@ typedef struct {
     rp_part part;
     rp_results results;
     int weigh_all; /* tiles in which every weight is 0, too: the bits are the same */
-    int threads;
+    int threads;   /* 1 to RP_MAX_THREADS */
 } rp_attention;
+
+/* The largest length of a problem, which is at most RP_LONGEST. */
+static inline int64_t
+rp_longest(const rp_attention *p)
+{
+    const int64_t lengths[] = {p->B,
+                               p->H,
+                               p->Lq,
+                               p->Lk,
+                               p->D,
+                               p->Dv,
+                               p->Dp,
+                               p->rel_key.rows,
+                               p->rel_query.rows,
+                               p->rel_value.rows,
+                               p->rel_bias.rows,
+                               p->log_decay.rows};
+    int64_t longest = 0;
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
+        longest = lengths[i] > longest ? lengths[i] : longest;
+    return longest;
+}
 
 /* Gradients of the same problem: sum(grad_out * out) + sum(grad_lse * lse) with respect to
  * every operand whose gradient array is present. out, row_max and row_sum are inputs; kept,
@@ -170,7 +199,7 @@ typedef struct {
     int64_t edges;
     const int64_t *indptr, *indices, *labels;
     rp_results results; /* no weights */
-    int threads;
+    int threads;        /* 1 to RP_MAX_THREADS */
 } rp_graph;
 
 /* As rp_gradients; grad_query and grad_position_query are not written where a query has no
@@ -188,7 +217,7 @@ typedef struct {
  * h pairs of columns of N items of L rows: (c, h + c) or, interleaved, (2c, 2c + 1).
  * Columns from 2h on are copied. */
 typedef struct {
-    int64_t N, L, D, h;
+    int64_t N, L, D, h; /* 2h is at most D */
     int interleaved;
     rp_array x, out; /* (N, 1, L, D), of one kind; out may be x */
     rp_array position, high, low, magnitude; /* (N, 1, L, 1 | h), all of double */

@@ -54,24 +54,48 @@ check_sight(const rp_attention *p)
     return 1;
 }
 
+RP_INLINE int
+check_lengths(const rp_attention *p)
+{
+    rp_assert(p->B >= 0 && p->Lq >= 0 && p->Lk >= 0 && p->D >= 0 && p->Dv >= 0);
+    rp_assert(rp_longest(p) <= RP_LONGEST);
+    rp_assert(p->Hk > 0 && p->H % p->Hk == 0);
+    rp_assert(p->position_query.data || p->Dp == p->D);
+    return 1;
+}
+
+/* Labels, and a decay, which hides the keys after a query. */
+RP_INLINE int
+check_pairs(const rp_attention *p)
+{
+    const rp_table *decay = &p->log_decay;
+    rp_assert(is_within(p->labels.count, 0, RP_MOST_LABELS));
+    for (int k = 0; k < p->labels.count; k++) {
+        int size = p->labels.of[k].size;
+        rp_assert(size == 1 || size == 2 || size == 4 || size == 8);
+    }
+    rp_assert(p->dropout.p >= 0 && p->dropout.p < 1);
+    rp_assert(!decay->array.data || decay->rows >= p->Lk);
+    return 1;
+}
+
 /* What problems.h asks of attention, of a call that computes and does not only count bytes.
  * */
 RP_INLINE int
 check_attention(const rp_attention *p)
 {
     const rp_part *part = &p->part;
-    rp_assert(p->B >= 0 && p->Lq >= 0 && p->Lk >= 0 && p->Hk > 0 && p->H % p->Hk == 0);
     rp_assert(is_within(p->threads, 1, RP_MAX_THREADS));
     rp_assert(is_within(p->rel_key.first, -RP_FARTHEST, RP_FARTHEST));
     rp_assert(is_within(p->rel_bias.first, -RP_FARTHEST, RP_FARTHEST));
     rp_assert(p->rel_query.first == p->rel_key.first || !p->rel_query.array.data);
     rp_assert(p->rel_value.first == p->rel_key.first || !p->rel_value.array.data);
-    rp_assert(!p->log_decay.array.data || p->log_decay.rows >= p->Lk);
-    rp_assert(is_within(p->labels.count, 0, RP_MOST_LABELS));
     rp_assert(is_within(part->query, 0, RP_FARTHEST) &&
               is_within(part->key, 0, RP_FARTHEST) &&
               is_within(part->head, 0, RP_FARTHEST) &&
               is_within(part->key_heads, 0, RP_FARTHEST));
+    check_lengths(p);
+    check_pairs(p);
     check_sight(p);
     return 1;
 }
@@ -87,6 +111,8 @@ check_gradients(const rp_gradients *g)
     const rp_array *slopes = &g->fire_offset_slopes;
     check_attention(p);
     rp_assert(p->Lq > 0 && (p->Lk > 0 || g->grad_sinks.data));
+    rp_assert(p->results.out.data && p->results.row_max.data &&
+              p->results.row_sum.data && RP_KIND(&p->results.out) == RP_OWN);
     rp_assert(!p->results.kept.data && !p->results.lse.data &&
               !p->results.weights.data);
     for (size_t i = 0; i < sizeof summed / sizeof *summed; i++)

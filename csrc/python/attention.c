@@ -265,7 +265,12 @@ run_call(const rp_isa *isa, attention_call *call, size_t *bytes)
 {
     rp_status status = RP_OK;
     call->problem.forward.threads = useful_threads(call);
-    if (has_work(call) && fill_batch(call) == 0) {
+    if (!has_work(call))
+        return list_made(call);
+    /* views that repeat one number may be longer than what anybody has the memory for */
+    if (rp_longest(&call->problem.forward) > RP_LONGEST)
+        return PyErr_NoMemory();
+    if (fill_batch(call) == 0) {
         Py_BEGIN_ALLOW_THREADS
         status = run_kernel(isa, call, bytes);
         if (!status && bytes)

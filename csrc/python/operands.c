@@ -98,7 +98,7 @@ _Static_assert(sizeof item_rows / sizeof *item_rows == ITEM_VECTORS, "module.h")
 static struct {
     dict_entry entry;
     size_t field;
-    char type; /* d double, l int64, i int, Q uint64 */
+    char type; /* d double, p probability below 1, l int64, i int, Q uint64 */
     int required;
     int64_t lowest, highest, initial; /* of l and i */
 } scalar_rows[] = {
@@ -108,7 +108,7 @@ static struct {
     /* name, field, type, required, lowest, highest, initial */
     SCALAR("scale",                 scale,              'd', 1, 0,            0,              0)
     SCALAR("softcap",               softcap,            'd', 0, 0,            0,              0)
-    SCALAR("dropout_p",             dropout.p,          'd', 0, 0,            0,              0)
+    SCALAR("dropout_p",             dropout.p,          'p', 0, 0,            0,              0)
     SCALAR("seed",                  dropout.seed,       'Q', 0, 0,            0,              0)
     SCALAR("part_query",            part.query,         'l', 0, 0,            RP_FARTHEST,    0)
     SCALAR("part_key",              part.key,           'l', 0, 0,            RP_FARTHEST,    0)
@@ -158,15 +158,28 @@ take_shapes(attention_call *call)
     return lay_out(call);
 }
 
+/* A product with a probability of 1 or more, or with NaN, would be no uint32. */
+static int
+store_double(attention_call *call, int index, double number)
+{
+    if (scalar_rows[index].type == 'p' && !(number >= 0 && number < 1))
+        return reject(call, PyExc_ValueError, scalar_rows[index].entry.name,
+                      "is out of range");
+    FIELD(call, double, scalar_rows[index].field) = number;
+    return 0;
+}
+
 static int
 store_scalar(attention_call *call, int index, PyObject *value)
 {
     const char *name = scalar_rows[index].entry.name;
     size_t field = scalar_rows[index].field;
     char type = scalar_rows[index].type;
-    if (type == 'd')
-        FIELD(call, double, field) = PyFloat_AsDouble(value);
-    else if (type == 'Q')
+    if (type == 'd' || type == 'p') {
+        double number = PyFloat_AsDouble(value);
+        return PyErr_Occurred() ? -1 : store_double(call, index, number);
+    }
+    if (type == 'Q')
         FIELD(call, uint64_t, field) = PyLong_AsUnsignedLongLong(value);
     else {
         int64_t number = PyLong_AsLongLong(value);

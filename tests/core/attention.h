@@ -230,9 +230,10 @@ lay_sinks(case_t *c)
     operand_t *o = lay_numbers(c, "sinks", &p->sinks, 0, p->H, 1, 1, REPEAT_BATCH);
     if (c->numbers != SINKS)
         return;
+    int is_scaled = once_in(s, 2);
     for (int64_t h = 0; h < p->H; h++)
-        put_number(o, item_at(o, 0, h, 0, 0), large[pick(s, 9)]);
-    if (once_in(s, 2))
+        put_number(o, item_at(o, 0, h, 0, 0), large[pick(s, is_scaled ? 3 : 9)]);
+    if (is_scaled)
         scale_numbers(operand_of(c, &p->value), 1e20);
 }
 

@@ -55,6 +55,9 @@ RAW = [
     ({"min_relative_position": -(2**63)}, ValueError, "position is out of range"),
     ({"min_bias_position": -(2**60)}, ValueError, "position is out of range"),
     ({"part_key": 2**60}, ValueError, "part_key is out of range"),
+    ({"dropout_p": 1.0}, ValueError, "dropout_p is out of range"),
+    ({"dropout_p": -0.1}, ValueError, "dropout_p is out of range"),
+    ({"dropout_p": np.nan}, ValueError, "dropout_p is out of range"),
 ]
 
 
@@ -63,6 +66,15 @@ def test_the_kernel_checks_what_it_gets(changes, error, pattern):
     with pytest.raises(error, match=rf"^attention_backward: .*{pattern}"):
         kernels().attention_backward(operands() | changes)
     kernels().attention_backward(operands())
+
+
+def test_a_length_that_nobody_has_the_memory_for():
+    call = operands()
+    call = {n: call[n] for n in ("query", "scale", "num_threads")}
+    call["out"] = np.zeros((H, LQ, D))
+    call |= {n: np.broadcast_to(1.0, (H, 2**41, D)) for n in ("key", "value")}
+    with pytest.raises(MemoryError):
+        kernels().attention_forward(call)
 
 
 def test_the_forward_knows_no_gradients():
