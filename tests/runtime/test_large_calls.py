@@ -155,7 +155,7 @@ def test_learned_of_a_large_table():
 
 
 def test_learned_of_many_positions():
-    table = rng_rows(2, np.float16)
+    table = rng_rows(2)
     positions = np.zeros(ROWS, np.int64)
     positions[FAR] = 1
     out = relpos.learned(table, positions)
