@@ -28,6 +28,10 @@ OF_TENSORS = "tests/tensors/"
 MARKED = {"tests/runtime/test_floating_state.py::test_tensors_leave_the_modes"}
 
 
+#: Files whose tests need --thorough.
+THOROUGH = {"tests/runtime/test_large_calls.py"}
+
+
 def is_marked_torch(name):
     return name.startswith(OF_TENSORS) or name in MARKED
 
@@ -88,6 +92,8 @@ def runs(arguments, name):
     if torch and arguments[arguments.index("-m") + 1] != "torch":
         return False
     file = name.partition("::")[0]
+    if file in THOROUGH and "--thorough" not in arguments:
+        return False
     ignored = [x.partition("=")[2] for x in arguments if x.startswith("--ignore=")]
     paths = [x for x in arguments if x.startswith("tests/")]
     return (
@@ -112,6 +118,7 @@ def test_what_leaves_a_test_out_is_seen():
     assert not runs(["--full", "tests/attention"], name)
     assert not runs(["--full", "--ignore=tests/runtime"], name)
     assert not runs(["--full", "-k", "fork"], name)
+    assert not runs(["--full"], "tests/runtime/test_large_calls.py::test_rows")
     assert not runs(["--full", "-m", "torch"], name)
     assert runs(
         ["--full", "-m", "torch"], "tests/tensors/test_supported.py::test_cells"
