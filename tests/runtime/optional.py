@@ -34,7 +34,7 @@ def check_pages():
     with mock.patch.object(sys, "argv", ["pydoc", "relpos"]):
         pages = [printed(help, relpos), printed(pydoc.cli)]
     for page in pages:
-        assert "relpos: attention with relative positions" in page, page[:500]
+        assert "Attention with relative positions" in page, page[:500]
         assert "\n    shaw_attention(" in page
 
 
