@@ -1,7 +1,7 @@
 """Record of what each function supports on tensors and arrays, for docs/supported.md.
 
-It is one record: the page is made of it, and tests/tensors/test_supported.py calls each
-of its cells. PyTorch is not imported.
+It is one record: the page is made of it, and tests/tensors/test_torch_supported.py
+calls each of its cells. PyTorch is not imported.
 """
 
 from __future__ import annotations

@@ -249,7 +249,9 @@ def test_a_bias_shorter_than_the_call(inputs, length):
     """ALiBi's penalty would silently stop growing."""
     short = relpos.alibi_bias(H, length, dtype="float64")
     reach = length - 1
-    with pytest.raises(IndexError, match=rf"^rel_bias: .*those from {-reach} to {reach};"):
+    with pytest.raises(
+        IndexError, match=rf"^rel_bias: .*those from {-reach} to {reach};"
+    ):
         relpos.attention(*inputs, rel_bias=short, beyond="raise")
     full = relpos.alibi_bias(H, L, dtype="float64")
     within = {"window": (reach, reach), "beyond": "raise"}

@@ -121,5 +121,5 @@ def test_what_leaves_a_test_out_is_seen():
     assert not runs(["--full"], "tests/runtime/test_large_calls.py::test_rows")
     assert not runs(["--full", "-m", "torch"], name)
     assert runs(
-        ["--full", "-m", "torch"], "tests/tensors/test_supported.py::test_cells"
+        ["--full", "-m", "torch"], "tests/tensors/test_torch_supported.py::test_cells"
     )

@@ -1,6 +1,6 @@
 """The record of what is supported: its page, and its cells for arrays.
 
-tests/tensors/test_supported.py has the cells for tensors.
+tests/tensors/test_torch_supported.py has the cells for tensors.
 """
 
 from __future__ import annotations
