@@ -104,11 +104,6 @@ DEFECTS = {
         "for (int64_t n = 0; !saw && n < x->Dv; n++)",
         "for (int64_t n = 0; saw && n < x->Dv; n++)",
     ),
-    "the end of a band in a later chunk of keys": Defect(
-        "csrc/kernels/attention/tiles/ends.h",
-        "end = RP_MIN(end, plan->band.end - chunk * gp->chunk_keys);",
-        "end = RP_MIN(end, plan->band.end + chunk * gp->chunk_keys);",
-    ),
     "key_ranges near 2^63": Defect(
         "csrc/kernels/attention/sight.h",
         "return (rp_interval){RP_MIN(RP_MAX(begin, 0), p->Lk),\n"
