@@ -214,7 +214,7 @@ def test_10_true_may_attend(inputs):
         got = run(q, k, v, attn_mask=only)
         assert_bitwise(got, np.broadcast_to(v[..., 4:5, :], got.shape))
     text = inspect.getdoc(relpos.attention)
-    assert "optional\n    Of bool: True = may attend." in text
+    assert "optional\n    A boolean mask is True where a query may attend." in text
 
 
 def test_10_layers_say_which_mask_they_take(rng):

@@ -57,10 +57,15 @@ def modes():
 
 @contextmanager
 def in_modes(bits):
-    """Set bits of the control word of vectors; check that they stay, and restore it."""
+    """Set the control word of vectors; check that it stays, and restore it.
+
+    Modes that are not among `bits` are the usual ones: a library that was compiled with
+    -ffast-math, such as a peer of the benchmarks, changes them as it is loaded.
+    """
     before, changed = environment(), environment()
     at, size = WORDS[MACHINE]["vectors"]
-    word = int.from_bytes(bytes(changed)[at : at + size], "little") | bits
+    word = int.from_bytes(bytes(changed)[at : at + size], "little")
+    word = (word & ~(UPWARD | TO_ZERO)) | bits
     changed[at : at + size] = word.to_bytes(size, "little")
     libm = ctypes.CDLL("libm.so.6")
     libm.fesetenv(changed)
@@ -109,13 +114,15 @@ def subnormal(num_threads):
 
 
 def test_workers_read_and_write_subnormal_numbers_as_their_caller_does():
-    usual = subnormal(2)
-    assert (usual > 0).all()
+    with in_modes(0):
+        usual = subnormal(2)
     with in_modes(TO_ZERO):
         flushed = [subnormal(threads).tobytes() for threads in (1, 2, 5)]
+    with in_modes(0):
+        again = [subnormal(threads).tobytes() for threads in (1, 2, 5)]
+        assert (usual > 0).all()
     assert flushed == [bytes(usual.nbytes)] * 3
-    for threads in (1, 2, 5):
-        assert np.array_equal(subnormal(threads), usual)
+    assert again == [usual.tobytes()] * 3
 
 
 @pytest.mark.parametrize("size", [np.inf, np.nan, 3e38, 1e-44])
