@@ -353,6 +353,7 @@ def in_short(results: Results, folder: Path) -> str:
         ["cases measured", *(str(x.cases()) for x in cpus)],
         ["compared with", *(x.peers for x in cpus)],
         ["month", *(x.measured for x in cpus)],
+        ["version of relpos", *[results.facts["relpos"]] * len(cpus)],
     ]
     cpu = results.facts["cpu"]
     title = titles(folder).get(cpu, cpu)

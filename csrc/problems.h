@@ -211,6 +211,41 @@ typedef struct {
     rp_array grad_position_query, grad_sinks;
 } rp_graph_gradients;
 
+/* The problem along edges that has the operands of a problem of attention; its edges are still
+ * to be set. */
+static inline rp_graph_gradients
+rp_along_edges(const rp_gradients *g)
+{
+    const rp_attention *p = &g->forward;
+    return (rp_graph_gradients){.forward = {.B = p->B,
+                                            .H = p->H,
+                                            .Lq = p->Lq,
+                                            .Lk = p->Lk,
+                                            .D = p->D,
+                                            .Dv = p->Dv,
+                                            .Dp = p->Dp,
+                                            .query = p->query,
+                                            .key = p->key,
+                                            .value = p->value,
+                                            .scale = p->scale,
+                                            .softcap = p->softcap,
+                                            .rel_key = p->rel_key,
+                                            .rel_value = p->rel_value,
+                                            .position_query = p->position_query,
+                                            .sinks = p->sinks,
+                                            .results = p->results,
+                                            .threads = p->threads},
+                                .grad_out = g->grad_out,
+                                .grad_lse = g->grad_lse,
+                                .grad_query = g->grad_query,
+                                .grad_key = g->grad_key,
+                                .grad_value = g->grad_value,
+                                .grad_rel_key = g->grad_rel_key,
+                                .grad_rel_value = g->grad_rel_value,
+                                .grad_position_query = g->grad_position_query,
+                                .grad_sinks = g->grad_sinks};
+}
+
 /* ---- rotary ---------------------------------------------------------------------------- */
 
 /* (a, b) -> m * (a cos t - b sin t, b cos t + a sin t), t = position * (high + low), for

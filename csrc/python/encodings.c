@@ -51,10 +51,11 @@ check_positions(const table_call *call, npy_intp rows, const char *name)
         int64_t position = at[i];
         if (position >= 0 && position < rows)
             continue;
-        PyErr_Format(PyExc_IndexError,
-                     "%s: position %lld is outside the table of R = %zd rows; expected "
-                     "0 to %zd",
-                     name, (long long)position, rows, rows - 1);
+        PyErr_Format(
+            PyExc_IndexError,
+            "%s: position %lld is outside the table of R = %zd row%s; expected "
+            "0 to %zd",
+            name, (long long)position, rows, rows == 1 ? "" : "s", rows - 1);
         return -1;
     }
     return 0;

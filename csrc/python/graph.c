@@ -115,51 +115,16 @@ check_edges(const attention_call *call)
     return check_indices(PyArray_DATA(given[INDICES]), edges, p->Lk);
 }
 
-/* The problem of attention along edges, from the operands that it shares with attention. */
-static rp_graph
-graph_of(const attention_call *call)
-{
-    const rp_attention *p = &call->problem.forward;
-    PyArrayObject *labels = call->edges[EDGE_LABELS];
-    return (rp_graph){.B = p->B,
-                      .H = p->H,
-                      .Lq = p->Lq,
-                      .Lk = p->Lk,
-                      .D = p->D,
-                      .Dv = p->Dv,
-                      .Dp = p->Dp,
-                      .query = p->query,
-                      .key = p->key,
-                      .value = p->value,
-                      .scale = p->scale,
-                      .softcap = p->softcap,
-                      .rel_key = p->rel_key,
-                      .rel_value = p->rel_value,
-                      .position_query = p->position_query,
-                      .sinks = p->sinks,
-                      .edges = PyArray_DIM(call->edges[INDICES], 0),
-                      .indptr = PyArray_DATA(call->edges[INDPTR]),
-                      .indices = PyArray_DATA(call->edges[INDICES]),
-                      .labels = labels == NULL ? NULL : PyArray_DATA(labels),
-                      .results = p->results,
-                      .threads = p->threads};
-}
-
 rp_status
 run_graph(const rp_kernels *kernels, const attention_call *call, size_t *bytes)
 {
-    const rp_gradients *g = &call->problem;
-    rp_graph_gradients graph = {.forward = graph_of(call)};
+    PyArrayObject *labels = call->edges[EDGE_LABELS];
+    rp_graph_gradients graph = rp_along_edges(&call->problem);
+    graph.forward.edges = PyArray_DIM(call->edges[INDICES], 0);
+    graph.forward.indptr = PyArray_DATA(call->edges[INDPTR]);
+    graph.forward.indices = PyArray_DATA(call->edges[INDICES]);
+    graph.forward.labels = labels == NULL ? NULL : PyArray_DATA(labels);
     if (call->direction == FORWARD)
         return kernels->graph_forward(&graph.forward, bytes);
-    graph.grad_out = g->grad_out;
-    graph.grad_lse = g->grad_lse;
-    graph.grad_query = g->grad_query;
-    graph.grad_key = g->grad_key;
-    graph.grad_value = g->grad_value;
-    graph.grad_rel_key = g->grad_rel_key;
-    graph.grad_rel_value = g->grad_rel_value;
-    graph.grad_position_query = g->grad_position_query;
-    graph.grad_sinks = g->grad_sinks;
     return kernels->graph_backward(&graph, bytes);
 }

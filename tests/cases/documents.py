@@ -22,6 +22,18 @@ def experiment(name):
     return import_module(f"docs.experiments.{name}")
 
 
+def page_as_written(monkeypatch, extension):
+    """The page that an extension of the site writes, which is as it writes it today."""
+    folder = ROOT / "docs" / "_extensions"
+    if not folder.exists():
+        pytest.skip("no docs/ in this tree")
+    monkeypatch.syspath_prepend(folder)
+    page = import_module(extension)
+    found = page.PAGE.read_text(encoding="utf-8")
+    assert page.written(found) == found
+    return found
+
+
 def section(name, title):
     """The text under a heading, up to the next one."""
     found = re.search(

@@ -139,45 +139,16 @@ make_case(case_t *c, int dtype)
         add_along_edges(c);
 }
 
-/* Copies what a graph shares with attention. */
+/* Copies what a graph shares with attention, beside its edges. */
 static void
 fill_graph(case_t *c)
 {
-    const rp_gradients *g = &c->g;
-    const rp_attention *p = &g->forward;
-    rp_graph_gradients *to = &c->graph;
-    const rp_graph edges = to->forward;
-    to->forward = (rp_graph){.B = p->B,
-                             .H = p->H,
-                             .Lq = p->Lq,
-                             .Lk = p->Lk,
-                             .D = p->D,
-                             .Dv = p->Dv,
-                             .Dp = p->Dp,
-                             .query = p->query,
-                             .key = p->key,
-                             .value = p->value,
-                             .scale = p->scale,
-                             .softcap = p->softcap,
-                             .rel_key = p->rel_key,
-                             .rel_value = p->rel_value,
-                             .position_query = p->position_query,
-                             .sinks = p->sinks,
-                             .edges = edges.edges,
-                             .indptr = edges.indptr,
-                             .indices = edges.indices,
-                             .labels = edges.labels,
-                             .results = p->results,
-                             .threads = p->threads};
-    to->grad_out = g->grad_out;
-    to->grad_lse = g->grad_lse;
-    to->grad_query = g->grad_query;
-    to->grad_key = g->grad_key;
-    to->grad_value = g->grad_value;
-    to->grad_sinks = g->grad_sinks;
-    to->grad_rel_key = g->grad_rel_key;
-    to->grad_rel_value = g->grad_rel_value;
-    to->grad_position_query = g->grad_position_query;
+    const rp_graph edges = c->graph.forward;
+    c->graph = rp_along_edges(&c->g);
+    c->graph.forward.edges = edges.edges;
+    c->graph.forward.indptr = edges.indptr;
+    c->graph.forward.indices = edges.indices;
+    c->graph.forward.labels = edges.labels;
 }
 
 #endif

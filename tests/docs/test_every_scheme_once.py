@@ -7,13 +7,12 @@ catalogue's own list, something for a list with a scheme too many or too few.
 from __future__ import annotations
 
 import ast
-import importlib
 import inspect
 
 import numpy as np
 import problems
 import pytest
-from documents import ROOT
+from documents import page_as_written
 from oracle_gradients import NAMES
 
 import relpos
@@ -182,11 +181,5 @@ def test_types_list_every_name_once():
 
 def test_the_page_of_functions_is_the_catalogue_s(monkeypatch):
     """`python docs/_extensions/functions.py` writes its lists."""
-    folder = ROOT / "docs" / "_extensions"
-    if not folder.exists():
-        pytest.skip("no docs/ in this tree")
-    monkeypatch.syspath_prepend(folder)
-    page = importlib.import_module("functions")
-    text = page.PAGE.read_text(encoding="utf-8")
-    assert page.written(text) == text
+    text = page_as_written(monkeypatch, "functions")
     assert "| [KERPLE](schemes/kerple.md) | A penalty that grows" in text

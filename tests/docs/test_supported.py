@@ -5,13 +5,12 @@ tests/tensors/test_torch_supported.py has the cells for tensors.
 
 from __future__ import annotations
 
-import importlib
 from importlib.util import find_spec
 
 import numpy as np
 import pytest
 import reference_calls
-from documents import ROOT
+from documents import page_as_written
 from layouts import LAYOUTS
 
 import relpos
@@ -130,11 +129,5 @@ def test_gradients(name):
 
 def test_the_page_is_the_record_s(monkeypatch):
     """`python docs/_extensions/supported.py` writes its table."""
-    folder = ROOT / "docs" / "_extensions"
-    if not folder.exists():
-        pytest.skip("no docs/ in this tree")
-    monkeypatch.syspath_prepend(folder)
-    page = importlib.import_module("supported")
-    text = page.PAGE.read_text(encoding="utf-8")
-    assert page.written(text) == text
+    text = page_as_written(monkeypatch, "supported")
     assert all(f"| `{name}` |" in text for name in SUPPORTED)
