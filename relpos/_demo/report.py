@@ -189,7 +189,11 @@ class Report:
         self.ends.append(perf_counter())
         step, number = self.steps[-1], len(self.steps)
         result = verdict(step)
-        colour = 31 if "FAILED" in result else 33 if "missing" in step else 32
+        colour = 32  # green; a step that was left out is yellow, and a failure is red
+        if "missing" in step:
+            colour = 33
+        elif "FAILED" in result:
+            colour = 31
         line = f"{number:>2}. {step['title']:<46}"
         self.write(f"{line} {self._paint(f'{result:<21}', colour)}", end="")
         self.write(f" {self.seconds[-1]:5.1f} s")
