@@ -7,7 +7,7 @@ writes FOLDER/core, whose switches core.c explains, or with `--fuzz` FOLDER/fuzz
     python tests/core/harness.py build/core --object avx2_f32 --flags=-O1
     build/core/core all all 1 1000 guard nanfill
     python tests/core/harness.py build/fuzz --fuzz
-    build/fuzz/fuzz -max_total_time=60
+    build/fuzz/fuzz -max_total_time=60 build/fuzz/inputs
 
 By default all objects are built; `--object` names some of one instruction set, of which
 nothing else is needed. Objects that are compiled already, as those of setup.py, are
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import random
 import shlex
 import shutil
 import subprocess
@@ -38,6 +39,11 @@ SANITIZE = (
     "-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize=pointer-overflow"
     " -fno-sanitize-recover=undefined -O0 -g"
 )
+#: The problems and their definition, which would take most of the time otherwise.
+PLAIN = "-fno-sanitize=all -O1"
+#: Inputs that libFuzzer starts from, and the bytes of each: most problems have fewer
+#: choices.
+INPUTS, INPUT_BYTES = 200, 400
 
 
 def compiler() -> str | None:
@@ -100,7 +106,12 @@ class Build:
         return [self.compile(f"csrc/isa/{name}.c") for name in objects]
 
     def program(
-        self, name: str, kernels: list[str], objects: list[str], *more: str
+        self,
+        name: str,
+        kernels: list[str],
+        objects: list[str],
+        compiling: str = "",
+        linking: str = "",
     ) -> Path:
         """Link a program with compiled kernels, whose objects have these names."""
         runtime = sorted(
@@ -108,17 +119,19 @@ class Build:
         )
         parts = [self.compile(x) for x in [*runtime, f"{HERE}/wrapped.c"]]
         parts += [self.dispatch(objects), *kernels]
+        parts += [self.compile(f"{HERE}/{name}.c", *compiling.split())]
         wraps = [f"-Wl,--wrap={x}" for x in WRAPPED]
-        self.run(
-            *more,
-            f"{HERE}/{name}.c",
-            *parts,
-            *wraps,
-            "-lm",
-            "-o",
-            str(self.folder / name),
-        )
-        return self.folder / name
+        made = self.folder / name
+        self.run(*linking.split(), *parts, *wraps, "-lm", "-o", str(made))
+        return made
+
+    def inputs(self) -> None:
+        """Write problems of any kind, from which libFuzzer starts."""
+        folder = self.folder / "inputs"
+        folder.mkdir(exist_ok=True)
+        source = random.Random(1)
+        for number in range(INPUTS):
+            (folder / f"{number}").write_bytes(source.randbytes(INPUT_BYTES))
 
 
 def arguments() -> argparse.Namespace:
@@ -143,17 +156,19 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     """Build what the command line asks for."""
     asked = arguments()
-    name, flags, more = "core", asked.flags, []
+    flags = SANITIZE if asked.fuzz else asked.flags
     cc = asked.cc or ("clang" if asked.fuzz else compiler() or "cc")
     objects = asked.object or (["base_f32"] if asked.fuzz else objects_of(asked.tree))
-    if asked.fuzz:
-        name, flags, more = "fuzz", SANITIZE, ["-fsanitize=fuzzer"]
     build = Build(asked.folder.resolve(), asked.tree.resolve(), cc, flags)
     if asked.link:
         kernels = [str(asked.link.resolve() / f"{name}.o") for name in objects]
     else:
         kernels = build.objects(objects)
-    print(build.program(name, kernels, objects, *more))
+    if asked.fuzz:
+        build.inputs()
+        print(build.program("fuzz", kernels, objects, PLAIN, "-fsanitize=fuzzer"))
+    else:
+        print(build.program("core", kernels, objects))
 
 
 if __name__ == "__main__":
