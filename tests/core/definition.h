@@ -42,6 +42,18 @@ number_of(case_t *c, const rp_array *array, int64_t b, int64_t h, int64_t r,
     return o ? number_at(o, item_at(o, b, h, r, column)) : 0;
 }
 
+/* What the rounding of sums loses that begin with what the item held before the call: each
+ * addition rounds to the digits of that number, or loses a smaller term whole. A pair adds one
+ * term, or one by each of its labels, which may cancel. */
+static double
+lost_in_sums(const case_t *c, const operand_t *o, size_t item, double number)
+{
+    int labels = c->g.forward.labels.count;
+    double initial = number_at(o, o->before + item * (size_t)o->item);
+    double unit = fabs(initial) * (o->item == 4 ? 0x1p-24 : 0x1p-53);
+    return labels > 1 ? labels * unit : fmin(fabs(number), unit);
+}
+
 /* Adds to what an item of a result should be, and to how far it may be off. */
 static void
 expect(const row_t *x, const rp_array *array, int64_t h, int64_t r, int64_t column,
@@ -54,6 +66,8 @@ expect(const row_t *x, const rp_array *array, int64_t h, int64_t r, int64_t colu
         (size_t)(item_at(o, x->b, h, r, column) - o->block.data) / (size_t)o->item;
     o->want[item] += number;
     o->tolerance[item] += tolerance;
+    if (o->result == ADDED)
+        o->tolerance[item] += lost_in_sums(x->c, o, item, number);
 }
 
 static int64_t
