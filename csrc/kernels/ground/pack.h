@@ -67,13 +67,14 @@ pack_sums_whole(T *packed, const char *rows, ptrdiff_t row_step, int kind,
 }
 
 /* (rows of a plus the row of bias, if there is one) * factor as `count` rows of whole
- * vectors, from rows of any strides. a has `valid` of them: the others are zeros. */
+ * vectors, from rows of any strides. a has `valid` of them, and may be absent where that is 0:
+ * the others are zeros. */
 static void
 pack_sums(T *packed, const rp_array *a, const rp_array *bias, int64_t b, int64_t h,
           int64_t first, int64_t valid, int64_t count, ptrdiff_t columns, T factor)
 {
     const ptrdiff_t size = sizeof(T), padded = RP_ROUND_UP(columns, VL);
-    const char *rows = rp_at(a, b, h, first);
+    const char *rows = valid > 0 ? rp_at(a, b, h, first) : NULL;
     const char *shift = bias->data ? rp_at(bias, b, h, 0) : NULL;
     memset(packed + valid * padded, 0, (size_t)((count - valid) * padded) * sizeof(T));
     const int kind = RP_KIND(a), whole = a->col == size_of(kind) && columns == padded;

@@ -160,12 +160,12 @@ write_query_unit(void *context, int64_t unit, int worker)
     int straight = is_plain(grad) && s->columns == s->width;
     for (int64_t i = i0, at = 0; i < RP_MIN(p->Lq, i0 + BQ); i++) {
         char *to = rp_at(grad, b, h, i);
-        T *row = straight ? (T *)to : parts[0] + at;
         fetch_ahead(grad, to, s->columns);
         if (count == 0) {
             zero_run(to, grad->col, size_of(RP_KIND(grad)), s->columns);
             continue;
         }
+        T *row = straight ? (T *)to : parts[0] + at;
         for (ptrdiff_t k = 0; k < s->width; k += VL, at += VL) {
             V sum = load(parts[0] + at);
             for (int n = 1; n < count; n++)
