@@ -38,6 +38,48 @@ follows_offset(const rp_attention *p, const rp_array *array, int64_t b)
            (array->batch && array->batch[b] != array->batch[0]);
 }
 
+/* ---- results ------------------------------------------------------------------------- */
+
+/* Whether no two items of a result lie at one place. The axes of an array and of its views
+ * nest: the longer step of two passes all items of the other. */
+RP_INLINE int
+is_spread(const rp_array *a, int64_t B, int64_t H, int64_t rows, int64_t columns,
+          ptrdiff_t size)
+{
+    const int64_t n[] = {H, rows, columns};
+    const ptrdiff_t steps[] = {RP_MAX(a->head, -a->head), RP_MAX(a->row, -a->row),
+                               RP_MAX(a->col, -a->col)};
+    if (!a->data || B == 0 || H == 0 || rows == 0 || columns == 0)
+        return 1;
+    for (int axis = 0; axis < 3; axis++) {
+        ptrdiff_t within = size; /* bytes of all items that a step passes */
+        for (int other = 0; other < 3; other++)
+            if (other != axis && n[other] > 1 && steps[other] <= steps[axis])
+                within += steps[other] * (n[other] - 1);
+        if (n[axis] > 1 && steps[axis] < within)
+            return 0;
+    }
+    return B == 1 || (a->batch && is_apart(a, B));
+}
+
+/* Whether `count` results begin at places of their own, and
+ * not where anything that is read begins. */
+RP_INLINE int
+begin_apart(const rp_array *const results[], int count, const rp_array *const read[],
+            int read_count)
+{
+    for (int k = 0; k < count; k++) {
+        const char *begin = results[k]->data;
+        for (int other = 0; begin && other < k; other++)
+            if (results[other]->data == begin)
+                return 0;
+        for (int other = 0; begin && other < read_count; other++)
+            if (read[other]->data == begin)
+                return 0;
+    }
+    return 1;
+}
+
 RP_INLINE int
 check_sight(const rp_attention *p)
 {
@@ -64,6 +106,18 @@ check_lengths(const rp_attention *p)
     return 1;
 }
 
+RP_INLINE int
+is_decay_finite(const rp_attention *p)
+{
+    const rp_table *decay = &p->log_decay;
+    for (int64_t b = 0; decay->array.data && b < p->B; b++)
+        for (int64_t h = 0; h < p->H; h++)
+            for (int64_t t = 0; t < decay->rows; t++)
+                if (!isfinite(*(const T *)rp_at(&decay->array, b, h, t)))
+                    return 0;
+    return 1;
+}
+
 /* Labels, and a decay, which hides the keys after a query. */
 RP_INLINE int
 check_pairs(const rp_attention *p)
@@ -76,6 +130,44 @@ check_pairs(const rp_attention *p)
     }
     rp_assert(p->dropout.p >= 0 && p->dropout.p < 1);
     rp_assert(!decay->array.data || decay->rows >= p->Lk);
+    rp_assert(is_decay_finite(p));
+    return 1;
+}
+
+/* What attention writes. */
+RP_INLINE int
+check_results(const rp_attention *p)
+{
+    const rp_results *to = &p->results;
+    const rp_array *results[] = {&to->out,     &to->kept,    &to->lse,
+                                 &to->row_max, &to->row_sum, &to->weights};
+    const rp_array *read[] = {&p->query, &p->key, &p->value, &p->sight.mask};
+    const int64_t columns[] = {p->Dv, p->Dv, 1, 1, 1, p->Lk};
+    for (int k = 0; k < 6; k++)
+        rp_assert(is_spread(results[k], p->B, p->H, p->Lq, columns[k],
+                            size_of(RP_KIND(results[k]))));
+    rp_assert(p->B * p->H * p->Lq * p->Lk * p->D * p->Dv == 0 ||
+              begin_apart(results, 6, read, 4));
+    return 1;
+}
+
+/* What a backward writes, beside the sums that it adds to. */
+RP_INLINE int
+check_written_gradients(const rp_gradients *g)
+{
+    const rp_attention *p = &g->forward;
+    const rp_array *results[] = {&g->grad_query, &g->grad_key, &g->grad_value,
+                                 &g->grad_position_query, &g->grad_mask};
+    const rp_array *read[] = {&p->query, &p->key, &p->value, &p->results.out,
+                              &g->grad_out};
+    const int64_t heads[] = {p->H, p->Hk, p->Hk, p->H, p->H};
+    const int64_t rows[] = {p->Lq, p->Lk, p->Lk, p->Lq, p->Lq};
+    const int64_t columns[] = {p->D, p->D, p->Dv, p->Dp, p->Lk};
+    for (int k = 0; k < 5; k++)
+        rp_assert(is_spread(results[k], p->B, heads[k], rows[k], columns[k],
+                            size_of(RP_KIND(results[k]))));
+    rp_assert(p->B * p->H * p->Lq * p->Lk * p->D * p->Dv * p->Dp == 0 ||
+              begin_apart(results, 5, read, 5));
     return 1;
 }
 
@@ -110,6 +202,7 @@ check_gradients(const rp_gradients *g)
         &g->grad_log_decay, &g->grad_sinks,      &g->grad_fire};
     const rp_array *slopes = &g->fire_offset_slopes;
     check_attention(p);
+    check_written_gradients(g);
     rp_assert(p->Lq > 0 && (p->Lk > 0 || g->grad_sinks.data));
     rp_assert(p->results.out.data && p->results.row_max.data &&
               p->results.row_sum.data && RP_KIND(&p->results.out) == RP_OWN);

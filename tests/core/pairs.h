@@ -195,6 +195,11 @@ lay_decay(case_t *c)
     if (c->numbers == SPREAD)
         for (size_t k = 0; k < o->block.bytes / (size_t)o->item; k++)
             put_number(o, o->block.data + k * (size_t)o->item, -4 * fabs(draw_unit(s)));
+    for (size_t k = 0; k < o->block.bytes / (size_t)o->item; k++) {
+        char *at = o->block.data + k * (size_t)o->item;
+        if (!isfinite(number_at(o, at))) /* of any bits */
+            put_number(o, at, -1);
+    }
 }
 
 static operand_t *

@@ -49,7 +49,7 @@ attention_forward(const rp_attention *p, size_t *bytes)
         return RP_OK;
     if (beyond_memory(p))
         return RP_NO_MEMORY;
-    rp_assert(bytes || check_attention(p));
+    rp_assert(bytes || (check_attention(p) && check_results(p)));
     if (few_queries(p) || labels_beyond_tiles(p))
         return forward_by_rows(p, bytes);
     return forward_by_tiles(p, bytes);
