@@ -100,7 +100,7 @@ choose_sizes(case_t *c)
     p->Lk = once_in(s, 4) ? p->Lq : choose_size(s, 1000);
     p->D = choose_size(s, 70);
     p->Dv = once_in(s, 2) ? p->D : choose_size(s, 70);
-    if (c->kind == ATTENTION && once_in(s, 8))
+    if (c->kind == ATTENTION && (c->numbers == FALLING || once_in(s, 8)))
         choose_many_keys(s, p);
     else if (c->kind == ATTENTION && once_in(s, 60))
         choose_waves(s, p);
@@ -187,6 +187,20 @@ lay_rel_key(case_t *c, int64_t rows)
                     choose_repeat(s, REPEAT_BATCH | REPEAT_HEADS));
 }
 
+/* A bias that falls by a few for each position away from the query. */
+static void
+let_bias_fall(case_t *c)
+{
+    const rp_table *table = &c->g.forward.rel_bias;
+    operand_t *o = operand_of(c, &table->array);
+    double slope = (double)between(&c->s, 1, 6);
+    for (int64_t b = 0; b < o->n[BATCH]; b++)
+        for (int64_t h = 0; h < o->n[HEADS]; h++)
+            for (int64_t r = 0; r < table->rows; r++)
+                put_number(o, item_at(o, b, h, r, 0),
+                           -slope * fabs((double)(r + table->first)));
+}
+
 /* Tables; those of a graph are rel_key and rel_value. */
 static void
 lay_tables(case_t *c)
@@ -195,17 +209,19 @@ lay_tables(case_t *c)
     rp_attention *p = &c->g.forward;
     int64_t rows[TABLES];
     choose_rows(c, rows);
-    if (once_in(s, 2))
+    if (c->numbers != FALLING && once_in(s, 2))
         lay_rel_key(c, rows[OF_KEY]);
     if (once_in(s, 4) || (p->Lk > 200 && p->rel_key.rows && once_in(s, 2)))
         lay_table(c, "rel_value", &p->rel_value, c->kind == ATTENTION, rows[OF_VALUE],
                   p->Dv);
     if (c->kind == GRAPH)
         return;
-    if (once_in(s, 4))
+    if (c->numbers != FALLING && once_in(s, 4))
         lay_table(c, "rel_query", &p->rel_query, 1, rows[OF_QUERY], p->D);
-    if (once_in(s, 4))
+    if (once_in(s, c->numbers == FALLING ? 2 : 4))
         lay_table(c, "rel_bias", &p->rel_bias, 0, rows[OF_BIAS], 1);
+    if (c->numbers == FALLING && p->rel_bias.rows > 0)
+        let_bias_fall(c);
 }
 
 /* Makes the numbers of an operand larger; those of 16 bits stay as they are. */

@@ -50,7 +50,7 @@ lay_gradients(case_t *c)
     rp_gradients *g = &c->g;
     const rp_attention *p = &g->forward;
     int may_be_short = p->labels.count == 0 && c->kind == ATTENTION;
-    if (pick(s, 6))
+    if (pick(s, 6) || c->numbers == SEEN) /* without it, nothing is multiplied by NaN */
         lay_numbers(c, "grad_out", &g->grad_out, c->kind == ATTENTION, p->H, p->Lq,
                     p->Dv, 0);
     if (once_in(s, 2))

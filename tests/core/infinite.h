@@ -1,5 +1,5 @@
 /* infinite.h: infinities and NaN in a problem whose definition follows them: biases of -inf,
- * and numbers of any kind where no visible pair reads them. */
+ * numbers of any kind where no visible pair reads them, and one that a visible pair reads. */
 #ifndef RELPOS_TESTS_CORE_INFINITE_H
 #define RELPOS_TESTS_CORE_INFINITE_H
 
@@ -79,6 +79,65 @@ spoil(case_t *c, const reads_t *reads)
     for (size_t k = 0; o && k < o->block.bytes / (size_t)o->item; k++)
         if (!reads->is_read[k] && draw(&c->s) % (uint64_t)rarely == 0)
             put_number(o, o->block.data + k * (size_t)o->item, draw_odd(&c->s));
+}
+
+/* A visible pair, any of `count`. */
+typedef struct {
+    cell_t cell;
+    int64_t b, h, hk, i;
+    uint64_t count;
+} pair_t;
+
+static void
+note_pair(row_t *x, void *context)
+{
+    pair_t *pair = context;
+    for (int64_t k = 0; k < x->n; k++)
+        if (!x->cells[k].is_hidden && draw(&x->c->s) % ++pair->count == 0) {
+            pair->cell = x->cells[k];
+            pair->b = x->b, pair->h = x->h, pair->hk = x->hk, pair->i = x->i;
+        }
+}
+
+/* A row of an operand that the pair reads; -1: none. */
+typedef struct {
+    const rp_array *array;
+    int64_t h, row;
+} line_t;
+
+static line_t
+line_of_table(const pair_t *pair, const rp_table *table, int which)
+{
+    const rows_t *rows = &pair->cell.rows[which];
+    return (line_t){&table->array, pair->h, rows->count > 0 ? rows->row[0] : -1};
+}
+
+/* Puts a number that is not finite where a visible pair reads it: NaN in a logit, which makes
+ * all results of its row NaN; an infinity or NaN in a value or a bias. */
+static void
+show_infinite(case_t *c)
+{
+    const double odd[] = {NAN, INFINITY, -INFINITY};
+    source_t *s = &c->s;
+    rp_attention *p = &c->g.forward;
+    pair_t x = {.count = 0};
+    visit_rows(c, note_pair, &x);
+    const line_t lines[] = {{&p->query, x.h, x.i},
+                            {&p->key, x.hk, x.cell.j},
+                            line_of_table(&x, &p->rel_key, OF_KEY),
+                            line_of_table(&x, &p->rel_query, OF_QUERY),
+                            line_of_table(&x, &p->rel_bias, OF_BIAS),
+                            {&p->value, x.hk, x.cell.j},
+                            line_of_table(&x, &p->rel_value, OF_VALUE)};
+    enum { OF_LOGITS = 4, OF_ANY = 5, LINES = sizeof lines / sizeof *lines };
+    int which = (int)pick(s, LINES);
+    const line_t *line = &lines[which];
+    const operand_t *o = operand_of(c, line->array);
+    if (x.count == 0 || o == NULL || line->row < 0 || o->n[COLUMNS] == 0)
+        return;
+    int64_t kinds = which < OF_LOGITS ? 1 : which < OF_ANY ? 2 : 3;
+    put_number(o, item_at(o, x.b, line->h, line->row, pick(s, o->n[COLUMNS])),
+               odd[pick(s, kinds)]);
 }
 
 static void

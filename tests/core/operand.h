@@ -45,9 +45,10 @@ enum {
     SLOTS = sizeof(rp_gradients) / sizeof(void *)
 };
 enum { ATTENTION, GRAPH };
-/* Numbers of operands: of order 1; logits that spread by hundreds; sinks beside which keys
- * weigh nothing; infinities and NaN; any bits at all. */
-typedef enum { PLAIN, SPREAD, SINKS, INFINITE, ANY_BITS } numbers_t;
+/* Numbers of operands: of order 1; logits that spread by hundreds; biases that fall with the
+ * distance until whole tiles weigh nothing; sinks beside which keys weigh nothing; infinities
+ * and NaN that no visible pair reads, and that some read; any bits at all. */
+typedef enum { PLAIN, SPREAD, FALLING, SINKS, INFINITE, SEEN, ANY_BITS } numbers_t;
 
 /* A problem, and all memory that it refers to. */
 typedef struct {

@@ -102,7 +102,8 @@ lay_mask(case_t *c)
 {
     source_t *s = &c->s;
     rp_attention *p = &c->g.forward;
-    int type = (int)between(s, RP_MASK_BOOL, RP_MASK_F64);
+    int most = c->numbers == FALLING ? RP_MASK_BOOL : RP_MASK_F64;
+    int type = (int)between(s, RP_MASK_BOOL, most);
     int kind = type == RP_MASK_F32 && c->dtype == RP_F32 && once_in(s, 3)
                    ? (int)between(s, RP_F16, RP_BF16)
                    : RP_OWN;
@@ -192,7 +193,7 @@ lay_decay(case_t *c)
     p->log_decay.rows = rows;
     operand_t *o = lay_numbers(c, "log_decay", &p->log_decay.array, 0, p->H, rows, 1,
                                choose_repeat(s, REPEAT_BATCH));
-    if (c->numbers == SPREAD)
+    if (c->numbers == SPREAD || c->numbers == FALLING)
         for (size_t k = 0; k < o->block.bytes / (size_t)o->item; k++)
             put_number(o, o->block.data + k * (size_t)o->item, -4 * fabs(draw_unit(s)));
     for (size_t k = 0; k < o->block.bytes / (size_t)o->item; k++) {
@@ -243,7 +244,7 @@ lay_fire_lines(case_t *c)
     rp_attention *p = &c->g.forward;
     operand_t *o = lay_doubles(c, "fire_lines", &p->fire.lines, p->H, p->fire.ranges, 3,
                                REPEAT_BATCH | choose_repeat(s, REPEAT_HEADS));
-    if (c->numbers == SPREAD)
+    if (c->numbers == SPREAD || c->numbers == FALLING)
         scale_numbers(o, 50);
     double start = -1;
     for (int64_t k = 0; k < p->fire.ranges; k++) {
@@ -328,13 +329,14 @@ lay_pairs(case_t *c)
         lay_ranges(c);
     if (once_in(s, 4))
         lay_mask(c);
-    if (once_in(s, 8))
+    int64_t rarely = c->numbers == FALLING ? 3 : 8;
+    if (once_in(s, rarely))
         lay_decay(c);
     if (once_in(s, 5))
         lay_labels(c);
-    if (once_in(s, 8))
+    if (once_in(s, rarely))
         lay_fire(c);
-    if (once_in(s, 6))
+    if (c->numbers != SEEN && once_in(s, 6)) /* 0 times NaN may be 0 or NaN */
         p->dropout = (rp_dropout){(double)between(s, 1, 9) / 10, draw(s)};
     p->beyond = once_in(s, 3) ? RP_ZERO : RP_CLIP;
     p->weigh_all = once_in(s, 4);

@@ -111,6 +111,8 @@ start_case(case_t *c, source_t s, int dtype)
     make_case(c, dtype);
     if (c->numbers == INFINITE)
         make_infinite(c);
+    if (c->numbers == SEEN)
+        show_infinite(c);
     prepare(c);
 }
 
