@@ -2,12 +2,15 @@
 
     python tests/core/harness.py FOLDER [option ..]
 
-writes FOLDER/core, whose switches core.c explains, or with `--fuzz` FOLDER/fuzz::
+writes FOLDER/core, whose switches core.c explains. With `--fuzz` it writes
+FOLDER/fuzz, and with `--micro` a program for each object that runs its micro-kernels::
 
     python tests/core/harness.py build/core --object avx2_f32 --flags=-O1
     build/core/core all all 1 1000 guard nanfill
     python tests/core/harness.py build/fuzz --fuzz
     build/fuzz/fuzz -max_total_time=60 build/fuzz/inputs
+    python tests/core/harness.py build/micro --micro --object avx2_f32
+    build/micro/avx2_f32/micro 1 1000
 
 By default all objects are built; `--object` names some of one instruction set, of which
 nothing else is needed. Objects that are compiled already, as those of setup.py, are
@@ -130,6 +133,13 @@ class Build:
         for number in range(INPUTS):
             (folder / f"{number}").write_bytes(source.randbytes(INPUT_BYTES))
 
+    def micro(self, name: str) -> Path:
+        """Link the program of the micro-kernels of one object, which it has inside."""
+        isa, _, number = name.rpartition("_")
+        defined = f'-DMICRO_ISA="../../csrc/isa/{isa}.h" -DRP_OBJECT=rp_{name}'
+        is_f32 = f"-DRP_IS_F32={int(number == 'f32')}"
+        return self.program("micro", [], [name], f"{defined} {is_f32}")
+
 
 def arguments() -> argparse.Namespace:
     """Read the command line."""
@@ -147,6 +157,9 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--tree", type=Path, default=ROOT, help="the sources")
     parser.add_argument("--fuzz", action="store_true", help="the target of libFuzzer")
+    parser.add_argument(
+        "--micro", action="store_true", help="FOLDER/OBJECT/micro of each object"
+    )
     return parser.parse_args()
 
 
@@ -156,6 +169,11 @@ def main() -> None:
     flags = SANITIZE if asked.fuzz else asked.flags
     cc = asked.cc or ("clang" if asked.fuzz else compiler() or "cc")
     objects = asked.object or (["base_f32"] if asked.fuzz else objects_of(asked.tree))
+    if asked.micro:
+        for name in objects:
+            folder = asked.folder.resolve() / name
+            print(Build(folder, asked.tree.resolve(), cc, flags).micro(name))
+        return
     build = Build(asked.folder.resolve(), asked.tree.resolve(), cc, flags)
     if asked.link:
         kernels = [str(asked.link.resolve() / f"{name}.o") for name in objects]
