@@ -186,7 +186,7 @@ start_firing(source_t *s, firing_t *x)
     p->sight.window_left = p->sight.window_right = RP_UNBOUNDED;
     p->fire.ranges = between(s, 1, 5);
     p->fire.is_signed = once_in(s, 2);
-    x->offsets = take_matrix(s, p->Lq + p->Lk, 1, DOUBLES, STRIDED);
+    x->offsets = take_matrix(s, p->Lq + p->Lk, 1, DOUBLES, PLAIN);
     x->offset_slopes = take_matrix(s, p->Lq + p->Lk, 1, DOUBLES, STRIDED);
     x->queries = take_matrix(s, p->Lq, 1, DOUBLES, STRIDED);
     x->query_slopes = take_matrix(s, p->Lq, 2, DOUBLES, STRIDED);
