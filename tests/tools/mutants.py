@@ -4,7 +4,14 @@ First record which tests reach which line (tests/tools/covered.py), then::
 
     python tests/tools/mutants.py python 300 --record build/quick --out python.jsonl
     python tests/tools/mutants.py c 100 --record build/nets --out c.jsonl
+    python tests/tools/mutants.py core 200 --record build/nets --out core.jsonl
     python tests/tools/mutants.py compare before.jsonl after.jsonl
+
+`core` changes the kernels alone. A mutant first gets random problems by the program of
+tests/core (mutants_core.py), both number types changed alike: this needs no record and
+kills most. Those that survive get the recorded cases, and then, where there is a
+record, the tests that reach the line, as a mutant of `c` does. Mutants that are listed
+in equal_mutants.toml are not run. `--programs` leaves out all tests of Python.
 
 Seed and operators (mutations.py) alone say which mutants a tree has. All work is done
 in temporary copies of the tree, one for each of `--jobs`. The file of results has a
@@ -22,6 +29,8 @@ survived   no test failed
 timeout    the tests did not end in twice the time; a test may wait for ever
 unreached  no test that passed reaches the file (those of relpos.torch need torch)
 invalid    the compiler refuses it
+equal      the objects are the same, byte for byte
+listed     equal_mutants.toml has the reason why no test can notice it
 unsure     the test that failed also fails in the unchanged copy
 
 A line that runs on import has the tests that reach the function around it, and then
@@ -35,8 +44,10 @@ is listed.
 from __future__ import annotations
 
 import argparse
+import ast
 import collections
 import contextlib
+import functools
 import importlib
 import json
 import multiprocessing
@@ -49,13 +60,15 @@ import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from copied import ROOT, build_plainest, copy_tree
+from mutants_core import Programs, core_mutations, reason_of
 from mutations import Mutation, c_mutations, choose, python_mutations
+from never_passed import names_of_tests
 from reached import Reached, reached_c, reached_python, tests_of
 
 #: Seconds of CPU that the quick cases of a mutant may take, and then the others.
@@ -73,11 +86,18 @@ WARM = (
     "mpmath",
     "html5lib",
 )
+#: Tests of recorded cases, which every mutant of the kernels gets that survives so far.
+RECORDED = (
+    "tests/attention/test_recorded.py",
+    "tests/gradients/test_gradients_recorded.py",
+)
 Row = dict[str, Any]
 
 
 def all_mutations(kind: str) -> list[Mutation]:
     """Return every mutation of the tree."""
+    if kind == "core":
+        return core_mutations()
     make = {"python": python_mutations, "c": c_mutations}[kind]
     files = ROOT.glob("relpos/**/*.py" if kind == "python" else "csrc/**/*.[ch]")
     found = []
@@ -272,6 +292,18 @@ def judge(tree: Path, near: list[str], around: list[str]) -> Row:
     return {"verdict": "survived", "by": "", "cases": ""}
 
 
+@contextlib.contextmanager
+def changed(tree: Path, mutation: Mutation) -> Iterator[None]:
+    """Apply a mutation to the copy, and take it back."""
+    path = tree / mutation.path
+    text = path.read_text(encoding="utf-8")
+    path.write_text(mutation.apply(text), encoding="utf-8")
+    try:
+        yield
+    finally:
+        path.write_text(text, encoding="utf-8")
+
+
 def run_mutant(
     tree: Path,
     core: Core | None,
@@ -279,18 +311,13 @@ def run_mutant(
     near: list[str],
     around: list[str],
 ) -> Row:
-    """Apply a mutation to the copy, run the tests, and take it back."""
+    """Run the tests of a changed copy, and those that fail in the unchanged one too."""
     if not near and not around:
         return {"verdict": "unreached", "by": "", "cases": ""}
-    path = tree / mutation.path
-    text = path.read_text(encoding="utf-8")
-    path.write_text(mutation.apply(text), encoding="utf-8")
-    try:
+    with changed(tree, mutation):
         if core is not None and not core.build(mutation.path):
             return {"verdict": "invalid", "by": "", "cases": ""}
         row = judge(tree, near, around)
-    finally:
-        path.write_text(text, encoding="utf-8")
     if row["verdict"] != "killed":
         return row
     if core is not None:
@@ -310,43 +337,95 @@ def prepare_imports() -> None:
             importlib.import_module(name)
 
 
+class Kernels:
+    """Judges mutants of the kernels: by programs, and then by tests."""
+
+    def __init__(self, tree: Path, has_tests: bool) -> None:
+        self.tree = tree
+        self.has_tests = has_tests
+        self.programs = Programs(tree)
+        self.recorded = [
+            f"{path}::{name}"
+            for path in RECORDED
+            for name in names_of_tests(ast.parse((tree / path).read_text()).body)
+        ]
+
+    @functools.cached_property
+    def core(self) -> Core:
+        """The extension, which only mutants need that survive the programs."""
+        return Core(self.tree)
+
+    def judge(self, mutation: Mutation, near: list[str], around: list[str]) -> Row:
+        """Return what became of a mutant."""
+        if reason := reason_of(mutation, self.tree):
+            return {"verdict": "listed", "by": reason, "cases": ""}
+        with changed(self.tree, mutation):
+            row = self.programs.judge()
+        if row["verdict"] != "survived" or not self.has_tests:
+            return row
+        near = [*self.recorded, *(x for x in near if x not in self.recorded)]
+        around = [x for x in around if x not in self.recorded]
+        return run_mutant(self.tree, self.core, mutation, near, around)
+
+
 def run_share(
     options: argparse.Namespace, mutations: list[Mutation], reached: Reached
 ) -> None:
     """Run some mutants in a copy of the tree; append the result of each."""
-    seconds = json.loads((options.record / "tests.json").read_text())["seconds"]
+    seconds = seconds_of(options.record)
     is_python = options.action == "python"
     with tempfile.TemporaryDirectory() as folder:
         tree = copy_tree(Path(folder).resolve(), with_core=is_python)
-        core = None if is_python else Core(tree)
-        # Compiled once; a changed file is compiled anew, since its hash differs.
-        words = ["-m", "compileall", "-q", "--invalidation-mode", "checked-hash"]
-        subprocess.run(
-            [sys.executable, *words, "relpos", "tests"], cwd=tree, check=True
-        )
+        judge_one = judge_of(options, tree)
+        if not options.programs:
+            compile_modules(tree)
         for mutation in mutations:
             start = time.monotonic()
             near, around = tests_of(mutation, reached, seconds)
-            row = asdict(mutation) | run_mutant(tree, core, mutation, near, around)
+            row = asdict(mutation) | judge_one(mutation, near, around)
             row["tests"] = len(near) + len(around)
             row["seconds"] = round(time.monotonic() - start, 1)
             with options.out.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
-            took = f"{row['verdict']:<9} {row['cases']:<5} {row['seconds']:6.1f}s"
+            took = f"{row['verdict']:<9} {row['cases']:<6} {row['seconds']:6.1f}s"
             print(took, line_of(row), flush=True)
 
 
-def run_all(options: argparse.Namespace) -> None:
-    """Run the mutants that the file of results lacks, in several processes."""
+def compile_modules(tree: Path) -> None:
+    """Compile Python once; a changed file is compiled anew, since its hash differs."""
+    words = ["-m", "compileall", "-q", "--invalidation-mode", "checked-hash"]
+    subprocess.run([sys.executable, *words, "relpos", "tests"], cwd=tree, check=True)
+
+
+def judge_of(
+    options: argparse.Namespace, tree: Path
+) -> Callable[[Mutation, list[str], list[str]], Row]:
+    """Return what judges a mutant of the copy by the tests that reach it."""
+    if options.action == "core":
+        return Kernels(tree, has_tests=not options.programs).judge
+    core = Core(tree) if options.action == "c" else None
+    return functools.partial(run_mutant, tree, core)
+
+
+def seconds_of(record: Path) -> dict[str, float]:
+    """Return the seconds of the tests that passed when a record was made, if it was."""
+    path = record / "tests.json"
+    return dict(json.loads(path.read_text())["seconds"]) if path.exists() else {}
+
+
+def read_reached(options: argparse.Namespace, names: set[str]) -> Reached:
+    """Return the tests that reach the lines of files."""
+    if options.action == "python":
+        return reached_python(options.record, names)
+    return reached_c(options.record, names, seconds_of(options.record))
+
+
+def run_all(options: argparse.Namespace) -> list[Row]:
+    """Run the mutants that the file of results lacks; return the results of all."""
     chosen = choose(all_mutations(options.action), options.count, options.seed)
     done = read_rows(options.out) if options.out.exists() else {}
     missing = [mutation for mutation in chosen if mutation.key not in done]
-    names = {mutation.path for mutation in missing}
-    if options.action == "python":
-        reached = reached_python(options.record, names)
-    else:
-        seconds = json.loads((options.record / "tests.json").read_text())["seconds"]
-        reached = reached_c(options.record, names, seconds)
+    reached = read_reached(options, {mutation.path for mutation in missing})
     prepare_imports()
     context = multiprocessing.get_context("fork")
     shares = [missing[number :: options.jobs] for number in range(options.jobs)]
@@ -359,8 +438,7 @@ def run_all(options: argparse.Namespace) -> None:
     for worker in workers:
         worker.join()
     rows = read_rows(options.out)
-    for line in report([rows[m.key] for m in chosen if m.key in rows]):
-        print(line)
+    return [rows[mutation.key] for mutation in chosen if mutation.key in rows]
 
 
 # ---- results ------------------------------------------------------------------------
@@ -399,6 +477,16 @@ def report(rows: list[Row]) -> list[str]:
     return lines
 
 
+def settled(rows: list[Row]) -> str:
+    """Return a line of how many mutants died, or cannot be noticed."""
+    valid = [row for row in rows if row["verdict"] != "invalid"]
+    dead = sum(map(died, valid))
+    unnoticed = sum(row["verdict"] in ("equal", "listed") for row in valid)
+    share = f"{(dead + unnoticed) / max(1, len(valid)):.1%}"
+    counts = f"{dead} died and {unnoticed} are equal or listed"
+    return f"of {len(valid)} that compile, {counts}: {share}"
+
+
 def compare(before: dict[str, Row], after: dict[str, Row]) -> list[str]:
     """Return a line for each mutant that died before and survives now."""
     alive = ("survived", "unreached")
@@ -412,12 +500,18 @@ def compare(before: dict[str, Row], after: dict[str, Row]) -> list[str]:
 def main() -> int:
     """Run mutants, or compare results."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("action", choices=("python", "c", "compare"))
+    parser.add_argument("action", choices=("python", "c", "core", "compare"))
     parser.add_argument("rest", nargs="+", help="how many mutants, or two results")
     parser.add_argument("--seed", type=int, default=25)
     parser.add_argument("--jobs", type=int, default=2, help="mutants at a time")
     parser.add_argument("--record", type=Path, default=ROOT / "build" / "nets")
     parser.add_argument("--out", type=Path, default=Path("mutants.jsonl"))
+    parser.add_argument(
+        "--programs", action="store_true", help="core: by the programs alone"
+    )
+    parser.add_argument(
+        "--least", type=int, default=0, help="fail if fewer mutants die"
+    )
     options = parser.parse_args()
     if options.action == "compare":
         before, after = (read_rows(Path(name)) for name in options.rest)
@@ -429,8 +523,10 @@ def main() -> int:
         return int(bool(lines))
     options.count = int(options.rest[0])
     options.out = options.out.resolve()
-    run_all(options)
-    return 0
+    rows = run_all(options)
+    for line in [*report(rows), settled(rows)]:
+        print(line)
+    return int(sum(map(died, rows)) < options.least)
 
 
 if __name__ == "__main__":

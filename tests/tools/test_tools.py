@@ -4,10 +4,13 @@ import ast
 import importlib.machinery
 import importlib.util
 import os
+import re
 from pathlib import Path
 
 import covered
+import covered_core
 import mutants
+import mutants_core
 import mutations
 import never_passed
 import pytest
@@ -134,6 +137,54 @@ def test_mutants_that_survive_now_or_are_killed_by_more_cases_are_listed():
     ]
 
 
+def test_mutants_that_died_or_that_nothing_can_notice_are_counted():
+    verdicts = ["killed", "timeout", "equal", "listed", "survived", "unsure", "invalid"]
+    rows = [{"verdict": verdict} for verdict in verdicts]
+    assert mutants.settled(rows) == (
+        "of 6 that compile, 2 died and 2 are equal or listed: 66.7%"
+    )
+
+
+def test_a_mutant_of_the_kernels_has_a_place():
+    changes = [m for m in mutations.c_mutations("a.h", C) if m.new == "<="]
+    (place,) = (mutants_core.place_of(mutation, C) for mutation in changes)
+    old = "if (count < 3 && step) {"
+    assert place == ("a.h", "sum", old, old.replace("<", "<="))
+
+
+@pytest.fixture(scope="module")
+def of_kernels():
+    if mutants_core.harness.compiler() != "gcc":
+        pytest.skip("needs gcc")
+    return mutants_core.core_mutations()
+
+
+def test_mutants_of_the_kernels_change_the_objects(of_kernels):
+    lines = mutants_core.lines_of_objects()
+    assert {m.path for m in of_kernels} < lines.keys()
+    assert all(m.line in lines[m.path] for m in of_kernels)
+    assert mutants_core.ASSERTIONS in lines
+    texts = {path: (mutants_core.ROOT / path).read_text() for path in lines}
+    for mutation in of_kernels:
+        assert "rp_assert" not in texts[mutation.path].splitlines()[mutation.line - 1]
+
+
+def test_listed_mutants_are_in_the_tree_and_have_a_reason(of_kernels):
+    texts = {path: (mutants_core.ROOT / path).read_text() for path, *_ in listed()}
+    places = {
+        mutants_core.place_of(mutation, texts[mutation.path])
+        for mutation in of_kernels
+        if mutation.path in texts
+    }
+    for place, reason in listed().items():
+        assert place in places
+        assert re.match("(Equal|Speed): [A-Z].*[.]$", reason), reason
+
+
+def listed():
+    return mutants_core.listed()
+
+
 TESTED = """import pytest
 @pytest.fixture
 def sized(): return lambda quick, full: full
@@ -172,6 +223,41 @@ def test_a_process_runs_the_tests_of_a_changed_copy(
     names = [f"tests/test_a.py::test_{name}" for name in functions]
     seconds = 1.0 if value == 3 else 20.0
     assert mutants.run_tests(tmp_path, names, "quick", seconds) == outcome
+
+
+PROGRAM = """#!/bin/sh
+[ "$*" = "all all 1 400" ] || exit 7
+%s
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a shell")
+@pytest.mark.parametrize(
+    ("end", "verdict", "by"),
+    [
+        ("exit 0", "survived", ""),
+        ("echo first >&2; echo second >&2; exit 1", "killed", "first"),
+        ("kill -SEGV $$", "killed", "signal 11"),
+        ("while :; do :; done", "timeout", "the program did not end"),
+    ],
+)
+def test_a_program_of_a_mutant_ends_well_or_not(
+    end, verdict, by, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(mutants_core, "LIMIT", 1)
+    program = tmp_path / "core"
+    program.write_text(PROGRAM % end)
+    program.chmod(0o755)
+    row = mutants_core.run_program(program, *mutants_core.STEPS["random"])
+    assert row == {"verdict": verdict, "by": by}
+
+
+def test_lines_that_programs_do_not_run_are_counted(monkeypatch):
+    kernel = {"12": [3, []], "7": [0, []], "9": [0, []]}
+    counts = {"csrc/kernels/a.h": kernel, "csrc/python/b.c": kernel}
+    counts["csrc/runtime/c.c"] = {"1": [1, []]}
+    share = covered_core.share_of(counts)
+    assert share == (2, {"csrc/kernels/a.h": [7, 9]}) and share.percent == 50
 
 
 def test_less_covered_files_of_c_and_relpos_as_a_whole_are_listed():

@@ -1,0 +1,102 @@
+"""Counts the lines of the kernels and the runtime that the programs of tests/core run.
+
+    python tests/tools/covered_core.py
+    python tests/tools/covered_core.py --seeds 500 --least 98.5
+
+gcc and gcov are needed. One program with the objects of all instruction sets of this
+CPU, in both number types, runs random problems in several ways (tests/core/core.c),
+without Python. A line counts as run if any object ran it. Printed are the files with
+lines that did not run, these lines, and the share of those that ran. EXCEPTIONS names
+what no program of this kind can run: such lines are counted apart. The exit status is 1
+if the share is below `--least` percent, or if lines ran that EXCEPTIONS names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from copied import ROOT
+from covered import read_counts
+
+sys.path.append(str(ROOT / "tests" / "core"))
+import harness
+
+FOLDERS = ("csrc/kernels/", "csrc/runtime/")
+FLAGS = "-O0 -w --coverage -fprofile-update=atomic"
+#: By file and function, why no program of tests/core runs it, or some lines of it.
+EXCEPTIONS: dict[str, dict[str, str]] = {}
+
+
+class Share(NamedTuple):
+    """Lines of the files, by whether a program ran them."""
+
+    ran: int
+    #: By file.
+    missed: dict[str, list[int]]
+
+    @property
+    def percent(self) -> float:
+        """Share of the lines that ran."""
+        missed = sum(map(len, self.missed.values()))
+        return 100 * self.ran / max(1, self.ran + missed)
+
+
+def count_runs(folder: Path, seeds: int) -> dict[str, dict[str, Any]]:
+    """Build the program, run it, and return the counts of read_counts."""
+    names = harness.objects_of(ROOT)
+    build = harness.Build(folder / "build", ROOT, "gcc", FLAGS)
+    program = build.program("core", build.objects(names), names)
+    counts = folder / "counts"
+    environment = os.environ | {"GCOV_PREFIX": str(counts)}
+    for words in (
+        [1, seeds],
+        [1 + seeds, seeds, "guard", "nanfill"],
+        ["race", 3, 20],
+    ):
+        subprocess.run(
+            [program, "all", "all", *map(str, words)],
+            check=True,
+            env=environment,
+            stdout=subprocess.DEVNULL,
+        )
+    return read_counts(ROOT, counts)
+
+
+def share_of(counts: dict[str, dict[str, Any]]) -> Share:
+    """Return the lines that ran, and those that did not."""
+    ran, missed = 0, {}
+    for name in sorted(counts):
+        if not name.startswith(FOLDERS):
+            continue
+        lines = {int(number): row[0] for number, row in counts[name].items()}
+        ran += sum(count > 0 for count in lines.values())
+        if 0 in lines.values():
+            missed[name] = [n for n, count in sorted(lines.items()) if count == 0]
+    return Share(ran, missed)
+
+
+def main() -> int:
+    """Print which lines do not run, and the share of those that do."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--seeds", type=int, default=1500, help="of each way to run")
+    parser.add_argument("--least", type=float, default=0.0, help="percent of the lines")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        share = share_of(count_runs(Path(folder).resolve(), asked.seeds))
+    for name, lines in share.missed.items():
+        text = (ROOT / name).read_text(encoding="utf-8").splitlines()
+        print(f"{name}: {len(lines)} lines did not run")
+        for line in lines:
+            print(f"  {line:4} {text[line - 1]}")
+    print(f"{share.percent:.2f} % of {share.ran} lines ran")
+    return int(share.percent < asked.least)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
