@@ -123,6 +123,17 @@ def scattered(rng, count, lq=40, lk=70):
     return Problem.drawn(rng, inputs, {"labels": tuple(labels), "attn_mask": mask})
 
 
+@pytest.mark.parametrize("kind", ["int16", "int32"])
+def test_a_table_of_more_rows_than_one_byte_names(kind):
+    """Tables are packed by units of 256 rows: the last row is in a unit of its own."""
+    rng = np.random.default_rng(257)
+    inputs = tokens(rng, (), H, 40, 70, D, DV)
+    inputs |= tables(rng, IN_TILES, rows=257)
+    labels = rng.integers(0, 257, (40, 70)).astype(kind)
+    labels[:, 0] = 256
+    check_everywhere(Problem.drawn(rng, inputs, {"labels": labels}))
+
+
 @pytest.mark.parametrize("count", [1, 2, 3, 8])
 def test_each_array_has_its_own_dtype_and_shape(count):
     check_everywhere(scattered(np.random.default_rng(count), count))
