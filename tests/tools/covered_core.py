@@ -54,14 +54,16 @@ def count_runs(folder: Path, seeds: int) -> dict[str, dict[str, Any]]:
     program = build.program("core", build.objects(names), names)
     counts = folder / "counts"
     environment = os.environ | {"GCOV_PREFIX": str(counts)}
-    for words in (
-        [1, seeds],
-        [1 + seeds, seeds, "guard", "nanfill"],
+    runs = [
+        [1, seeds, "every"],
+        [1 + seeds, seeds, "guard", "nanfill", "every"],
         ["race", 3, 20],
-    ):
+    ]
+    for words in runs:
+        # a wrong result, which the program reports, does not change what ran
         subprocess.run(
             [program, "all", "all", *map(str, words)],
-            check=True,
+            check=False,
             env=environment,
             stdout=subprocess.DEVNULL,
         )
