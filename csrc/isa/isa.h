@@ -28,6 +28,8 @@ typedef struct {
     /* which of RP_ZEROS, RP_ONES and RP_OTHERS a line holds; stops soon after the first
      * other number */
     int (*mask_numbers)(const char *line, ptrdiff_t step, int64_t count);
+    /* 128 bits of `count` bytes, the same of every object */
+    void (*checksum)(const char *bytes, size_t count, uint64_t result[2]);
     void (*gemm_block)(const rp_product *product, int64_t row, int64_t column,
                        void *scratch);
     /* flops done by `rounds` rounds of independent fused multiply-adds in registers */

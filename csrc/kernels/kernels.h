@@ -11,6 +11,7 @@
 #include "../isa/isa.h"
 #include "attention/attention.h"
 #include "attention/ufuncs.h"
+#include "dense/checksum.h"
 #include "dense/mask.h"
 #include "dense/merge.h"
 #include "dense/scores.h"
@@ -32,6 +33,7 @@ const rp_kernels RP_OBJECT = {
     .apply_rotary = apply_rotary,
     .index_rows = index_rows,
     .mask_numbers = mask_numbers,
+    .checksum = checksum,
     .gemm_block = gemm_block,
     .fma_loop = fma_loop,
     .loops =

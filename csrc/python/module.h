@@ -313,6 +313,7 @@ PyObject *py_learned_rows(PyObject *self, PyObject *args);
 PyObject *py_learned_sums(PyObject *self, PyObject *args);
 PyObject *py_index_rows(PyObject *self, PyObject *args);
 PyObject *py_has_zeros_and_ones(PyObject *self, PyObject *array);
+PyObject *py_checksums(PyObject *self, PyObject *const *args, Py_ssize_t count);
 PyObject *py_gemm_tiles(PyObject *self, PyObject *args);
 PyObject *py_gemm(PyObject *module, PyObject *args);
 PyObject *py_blas_info(PyObject *module, PyObject *none);

@@ -29,11 +29,12 @@ MODEL_OF = {
     "Wav2Vec2ConformerSelfAttention": "wav2vec2-conformer",
     "WavLMAttention": "wavlm",
 }
-#: Each method of them that relpos has its own of.
+#: Each method of them that relpos has its own of; `train` is torch's.
 METHODS = [
     (kind, method)
     for kind, (_, adapter) in adapters._ADAPTERS.items()
     for method in adapter.overrides
+    if method != "train"
 ]
 VERSION = f"transformers {transformers.__version__}"
 

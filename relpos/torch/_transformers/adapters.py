@@ -10,12 +10,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar, cast
 
 import torch
 from torch.nn.functional import pad, softplus
 from transformers import PreTrainedModel
 
+from relpos.torch._kept import forget, project_by
 from relpos.torch._transformers.names import (
     INSTALLED,
     RENAMED,
@@ -32,7 +33,7 @@ from relpos.torch._transformers.registry import (
     wants_weights,
 )
 from relpos.torch.nn._layer import join_heads, split_heads
-from relpos.torch.nn._positions import deberta_buckets, t5_buckets
+from relpos.torch.nn._positions import deberta_buckets, t5_buckets, used_by_deberta
 
 Adapter = TypeVar("Adapter", bound="type[Swapped]")
 
@@ -92,7 +93,7 @@ def __getattr__(name: str) -> Any:
     return globals().setdefault(name, type(name, (adapter, original), members))
 
 
-def replace(model: torch.nn.Module) -> list[str]:
+def replace(model: torch.nn.Module, keep_positions: bool) -> list[str]:
     """Swap the classes of all modules that have an adapter, and return their names."""
     if not isinstance(model, torch.nn.Module):
         raise TypeError(
@@ -115,13 +116,15 @@ def replace(model: torch.nn.Module) -> list[str]:
         for module, original, attributes in prepared:
             module.__class__ = _class_of(original)
             vars(module).update(attributes)
+            if not keep_positions and isinstance(module, Keeping):
+                module.keep_positions = False
         for owner in owners:
             _ask_for_relpos(owner)
     except BaseException:
         # transformers may refuse an owner when modules are swapped already
         for module, original, attributes in prepared:
             module.__class__ = original
-            for name in attributes:
+            for name in (*attributes, "keep_positions"):
                 vars(module).pop(name, None)
         for config, name in before:
             config._attn_implementation = name
@@ -260,6 +263,19 @@ class Swapped:
             check_known(self, keywords, "is_causal")
 
 
+class Keeping(Swapped):
+    """One that keeps projections of positions in inference, until it is trained."""
+
+    overrides = ("forward", "train")
+    keep_positions = True
+
+    def train(self, mode: bool = True) -> Any:
+        if mode:
+            forget(cast(torch.nn.Module, self))
+        original: Any = super()
+        return original.train(mode)
+
+
 class Asking(Swapped):
     """One of a model that asks the registry for attention, and has to get relpos."""
 
@@ -324,16 +340,21 @@ class _DebertaV2Encoder(Swapped):
         return original.get_attention_mask(attention_mask).bool()
 
 
+def _bucket_sizes(module: Any) -> tuple[int | None, int]:
+    """Return the arguments of `deberta_buckets` for an attention of DeBERTa."""
+    # without buckets each distance has a row of its own
+    farthest = module.max_relative_positions if module.position_buckets > 0 else None
+    return farthest, module.pos_ebd_size
+
+
 @_replaces("deberta_v2.DisentangledSelfAttention")
-class _DisentangledSelfAttention(Swapped):
+class _DisentangledSelfAttention(Keeping):
     """Attention by `rel_key` and `rel_query`, two tables of projected embeddings."""
 
     def prepare(self) -> Attributes:
         if not self.relative_attention:
             return {}
-        # without buckets each distance has a row of its own
-        farthest = self.max_relative_positions if self.position_buckets > 0 else None
-        return {"buckets": deberta_buckets(farthest, self.pos_ebd_size)}
+        return {"buckets": deberta_buckets(*_bucket_sizes(self))}
 
     def forward(
         self,
@@ -352,7 +373,8 @@ class _DisentangledSelfAttention(Swapped):
         for kind in ("c2p", "p2c"):
             if kind in self.pos_att_type:
                 products += 1
-        terms: Terms = {**self._tables(rel_embeddings), **self._rows(relative_pos)}
+        length = hidden_states.shape[-2]
+        terms = self._terms(rel_embeddings, relative_pos, length)
         out, weights = attend(
             split_heads(self.query_proj(query_states), count),
             split_heads(self.key_proj(hidden_states), count),
@@ -365,21 +387,43 @@ class _DisentangledSelfAttention(Swapped):
         )
         return join_heads(out), weights
 
-    def _tables(self, rel_embeddings: torch.Tensor | None) -> Terms:
-        """Return the embeddings as keys and queries of positions, (H, 2 span, D)."""
+    def _terms(
+        self, rel_embeddings: Any, relative_pos: torch.Tensor | None, length: int
+    ) -> Terms:
+        """Return the tables of positions, (H, rows, D), and the row of each pair."""
         if not self.relative_attention:
             return {}
-        # The same rows are projected to keys of positions and to queries of positions.
+        # Dropout draws a number for every row, whatever the length.
         rows = self.pos_dropout(rel_embeddings)[: 2 * self.pos_ebd_size]
-        count = self.num_attention_heads
-        terms: Terms = {}
-        if "c2p" in self.pos_att_type:
-            project = self.key_proj if self.share_att_key else self.pos_key_proj
-            terms["rel_key"] = split_heads(project(rows), count)
-        if "p2c" in self.pos_att_type:
-            project = self.query_proj if self.share_att_key else self.pos_query_proj
-            terms["rel_query"] = split_heads(project(rows), count)
+        layers = self._layers()
+        if not layers:
+            return {}
+        terms = self._rows(relative_pos)
+        used = None
+        if relative_pos is None and not torch.compiler.is_compiling():
+            used = used_by_deberta(*_bucket_sizes(self), 1 - length, length - 1)
+        # The same rows are projected to keys of positions and to queries of positions.
+        tables = project_by(self, rows, [*layers.values()], used and used.rows)
+        if tables is None:
+            tables = tuple(layer(rows) for layer in layers.values())
+        elif used is not None:
+            terms.update(used.terms(self.buckets))
+        for name, table in zip(layers, tables, strict=True):
+            terms[name] = split_heads(table, self.num_attention_heads)  # type: ignore[literal-required]
         return terms
+
+    def _layers(self) -> dict[str, Any]:
+        """Return the layer that makes each table of positions."""
+        layers: dict[str, Any] = {}
+        if not self.relative_attention:
+            return layers
+        if "c2p" in self.pos_att_type:
+            name = "key_proj" if self.share_att_key else "pos_key_proj"
+            layers["rel_key"] = getattr(self, name)
+        if "p2c" in self.pos_att_type:
+            name = "query_proj" if self.share_att_key else "pos_query_proj"
+            layers["rel_query"] = getattr(self, name)
+        return layers
 
     def _rows(self, relative_pos: torch.Tensor | None) -> Terms:
         """Return the row of each pair: by bucket, or by `relative_pos` of a caller."""
@@ -609,7 +653,7 @@ class _Gemma4AudioAttention(Swapped):
 
 
 @_replaces("wav2vec2_conformer.Wav2Vec2ConformerSelfAttention")
-class _Wav2Vec2ConformerSelfAttention(Asking):
+class _Wav2Vec2ConformerSelfAttention(Asking, Keeping):
     """Attention by `rel_key`, `pos_bias_u` and `pos_bias_v`: Transformer-XL's terms."""
 
     @staticmethod
@@ -633,7 +677,11 @@ class _Wav2Vec2ConformerSelfAttention(Asking):
             )
         count = self.num_heads
         # The embeddings have a batch axis of length 1, which the table below has not.
-        rows = self.linear_pos(relative_position_embeddings)
+        kept = project_by(self, relative_position_embeddings, [self.linear_pos])
+        if kept is None:
+            rows = self.linear_pos(relative_position_embeddings)
+        else:
+            (rows,) = kept
         out, weights = attend(
             split_heads(self.linear_q(hidden_states), count),
             split_heads(self.linear_k(hidden_states), count),

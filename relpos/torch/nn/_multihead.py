@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import reduce
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,7 @@ from relpos.nn._inputs import as_probability, as_settings, as_size, check_offset
 from relpos.nn.multihead import as_causal
 from relpos.nn.position import MUSIC_ROWS
 from relpos.torch._causal import as_causal_bias, causal_terms, check_size
+from relpos.torch._kept import forget
 from relpos.torch._tensors import check_kinds, check_type
 from relpos.torch.nn._layer import (
     Layer,
@@ -132,6 +133,11 @@ class RelativeMultiheadAttention(Layer, nn.MultiheadAttention):
     nan; weights are those before dropout, and have no gradient; ``is_causal`` needs no
     `attn_mask`.
 
+    In evaluation mode without gradients, "deberta" and "transformer_xl" keep the
+    projections of their last positions, which are used again while the bits of all that
+    they were made of are the same. ``train()`` frees them, and ``keep_positions =
+    False`` of a module switches this off.
+
     References
     ----------
     .. [1] Vaswani et al., "Attention Is All You Need", 2017, arXiv:1706.03762; each
@@ -155,6 +161,8 @@ class RelativeMultiheadAttention(Layer, nn.MultiheadAttention):
     torch.Size([2, 5, 16])
     """
 
+    #: See Notes.
+    keep_positions = True
     #: PyTorch's layers read it, and then do not take their fused path.
     _qkv_same_embed_dim = False
     bias_k = bias_v = None
@@ -252,6 +260,23 @@ class RelativeMultiheadAttention(Layer, nn.MultiheadAttention):
             weight = getattr(self, f"{name}_proj_weight")
             if weight is not None:
                 nn.init.xavier_uniform_(weight)
+
+    def train(self, mode: bool = True) -> Self:
+        """Set the module to training or evaluation, as PyTorch's own method does.
+
+        Parameters
+        ----------
+        mode : bool, default True
+            True for training, which frees the projections that the module keeps.
+
+        Returns
+        -------
+        RelativeMultiheadAttention
+            The module itself.
+        """
+        if mode:
+            forget(self)
+        return super().train(mode)
 
     def _reset_parameters(self) -> None:
         """Draw the projections again, as transformers asks of PyTorch's module."""

@@ -21,13 +21,14 @@ from torch import Tensor, nn
 import relpos.torch as functions
 from relpos import recipes
 from relpos._biases import MAX_BUCKETS
-from relpos._checks import POSITION_LIMIT
+from relpos._checks import POSITION_LIMIT, Array
 from relpos._suggestions import as_scheme
 from relpos._text import amount
 from relpos.nn import position as layers
 from relpos.nn._inputs import about_max_len, as_settings
 from relpos.nn.multihead import default_sizes
 from relpos.nn.position import KERPLE_LEAST, music_rows
+from relpos.torch._kept import Encodings, Projection, project, project_by
 from relpos.torch._tensors import without_modes
 from relpos.torch._tracing import constant_result
 from relpos.torch.nn._layer import (
@@ -201,12 +202,18 @@ class TransformerXL(Position):
         # lk - 1 - offset, of query 0 and the last key.
         farthest = lq - 1 + offset
         rows = max(lq + lk - 1, 1)  # one at least: attention takes no empty table
-        distances = farthest - torch.arange(rows, device=query.device)
-        encodings = functions.sinusoidal(
-            distances, module.embed_dim, layout="concat", dtype=module.pos_bias_u.dtype
-        )
+        dtype = module.pos_bias_u.dtype
+
+        def compute() -> Tensor:
+            distances = farthest - torch.arange(rows, device=query.device)
+            width = module.embed_dim
+            return functions.sinusoidal(distances, width, layout="concat", dtype=dtype)
+
+        encodings = Encodings((farthest, rows, dtype, query.device), compute)
+        kept = project_by(module, encodings, [module.pos_proj])
+        table = module.pos_proj(compute()) if kept is None else kept[0]
         return {
-            "rel_key": split_heads(module.pos_proj(encodings), module.num_heads),
+            "rel_key": split_heads(table, module.num_heads),
             "pos_bias_u": module.pos_bias_u,
             "pos_bias_v": module.pos_bias_v,
             "min_relative_position": -farthest,
@@ -232,6 +239,44 @@ def deberta_buckets(max_relative_position: int | None, num_buckets: int) -> Tens
     return _cached_buckets(recipes.deberta, rows, max_position=max_relative_position)
 
 
+class UsedRows(NamedTuple):
+    """The rows of DeBERTa's tables that some relative positions use, one after another.
+
+    `positions` are the buckets of these relative positions, of which `lowest` is the
+    first.
+    """
+
+    rows: slice
+    positions: slice
+    lowest: int
+
+    def terms(self, buckets: Tensor) -> Terms:
+        """Return keywords for tables of these rows alone."""
+        return {
+            "buckets": buckets[self.positions] - self.rows.start,
+            "min_relative_position": self.lowest,
+        }
+
+
+@lru_cache(maxsize=64)
+def _buckets_as_array(max_relative_position: int | None, num_buckets: int) -> Array:
+    """Return `deberta_buckets` as an array, which tracing does not see."""
+    return deberta_buckets(max_relative_position, num_buckets).numpy()
+
+
+def used_by_deberta(
+    max_relative_position: int | None, num_buckets: int, lowest: int, highest: int
+) -> UsedRows:
+    """Return the rows that relative positions from lowest to highest use."""
+    buckets = _buckets_as_array(max_relative_position, num_buckets)
+    farthest = len(buckets) // 2  # the middle one is that of relative position 0
+    # positions beyond the ends have the rows of the ends
+    first, last = (min(max(n + farthest, 0), 2 * farthest) for n in (lowest, highest))
+    # relative positions ascend, so that rows descend
+    rows = slice(int(buckets[last]), int(buckets[first]) + 1)
+    return UsedRows(rows, slice(first, last + 1), first - farthest)
+
+
 class DeBERTa(Position):
     def start(self, module: Any, options: Options) -> None:
         if module.kdim != module.embed_dim:
@@ -253,16 +298,31 @@ class DeBERTa(Position):
     def arguments(self, module: Any, query: Tensor, key: Tensor, offset: int) -> Terms:
         # DeBERTa projects its positions by the weights of the keys and of the queries.
         weights, biases = projections(module)
-        rows = module.rel_embeddings
-        pos_query = nn.functional.linear(rows, weights.query, biases.query)
-        pos_key = nn.functional.linear(rows, weights.key, biases.key)
-        return {
+        used = None
+        if not torch.compiler.is_compiling() and isinstance(offset, int):
+            lq, lk = (max(x.shape[-2], 1) for x in (query, key))
+            used = used_by_deberta(
+                **module.sizes, lowest=1 - lq - offset, highest=lk - 1 - offset
+            )
+        pos_query, pos_key = project(
+            module,
+            module.rel_embeddings,
+            [
+                Projection(weights.query, biases.query),
+                Projection(weights.key, biases.key),
+            ],
+            None if used is None else used.rows,
+        )
+        terms: Terms = {
             "rel_key": split_heads(pos_key, module.num_heads),
             "rel_query": split_heads(pos_query, module.num_heads),
             "buckets": deberta_buckets(**module.sizes).to(query.device),
             # The scores are sums of three products.
             "scale": (3 * module.head_dim) ** -0.5,
         }
+        if used is not None:
+            terms.update(used.terms(terms["buckets"]))
+        return terms
 
 
 class Projections(NamedTuple):
