@@ -20,6 +20,7 @@
 
 #include MICRO_ISA
 #include "../../csrc/kernels/kernels.h"
+#include "micro/checksums.h"
 #include "micro/encodings.h"
 #include "micro/labels.h"
 #include "micro/pack.h"
@@ -42,8 +43,8 @@ static const check_t checks[] = {
     CHECK(add_columns), CHECK(add_dots), CHECK(add_mask_run), CHECK(add_narrow_columns),
     CHECK(add_narrow_rows), CHECK(add_panel), CHECK(add_partial_row), CHECK(add_row),
     CHECK(add_rows), CHECK(add_scaled), CHECK(add_total), CHECK(add_weighted_row),
-    CHECK(add_wide_mask), CHECK(cap_row), CHECK(class_of_run), CHECK(class_row),
-    CHECK(class_truths), CHECK(class_wide_row), CHECK(clear_gradient),
+    CHECK(add_wide_mask), CHECK(cap_row), CHECK(checksum), CHECK(class_of_run),
+    CHECK(class_row), CHECK(class_truths), CHECK(class_wide_row), CHECK(clear_gradient),
     CHECK(column_totals), CHECK(conv_add), CHECK(conv_cell), CHECK(copy_numbers),
     CHECK(copy_run), CHECK(dot), CHECK(exponents), CHECK(fetch_ahead), CHECK(fill_line),
     CHECK(first_lanes), CHECK(fma_loop), CHECK(gemm_add_rows),
