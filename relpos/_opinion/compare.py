@@ -35,7 +35,6 @@ __all__ = ["Compared", "Comparison", "compare"]
 
 #: Verdicts that leave two implementations the same.
 _SAME = ("same", "noise", "no gradient")
-_NO_GRADIENTS = "has no gradients: it is a function of arrays alone"
 _HEADER = ("what", "shape", "largest", "error", "relative", "verdict")
 
 
@@ -304,9 +303,9 @@ def compare(
             "are compared"
         )
     if gradients is None:
-        notes.append(f"the reference {_NO_GRADIENTS}")
+        notes.append(f"the reference has no gradients: {of_reference.lacks}")
     if my_gradients is None:
-        notes.append(f"mine {_NO_GRADIENTS}")
+        notes.append(f"mine has no gradients: {of_mine.lacks}")
     if gradients is not None and my_gradients is not None:
         my_gradients = renamed(my_gradients, paired_names)
         alone, note = unpaired(gradients, my_gradients, paired_names)
@@ -473,6 +472,7 @@ class Side:
 
     outputs: list[Any]  # as returned
     results: list[Array]  # copies, as a later call may overwrite an output
+    lacks: str = "it is a function of arrays alone"  # why there are no gradients
 
     def backward(self, grad_out: Array) -> Gradients | None:
         """Return gradients by name, that of input n as "n"; None if there are none."""
@@ -556,9 +556,13 @@ class OfLayer(Side):
 
     def __init__(self, layer: Any, inputs: Sequence[Any]) -> None:
         self.layer = layer
+        self.lacks = f"the class {type(layer).__name__} has no method `backward`"
         self.outputs = _results(layer(*as_arrays(copied([*inputs]))))
 
     def backward(self, grad_out: Array) -> Gradients | None:
+        # the base of relpos' layers has the method, and no gradient
+        if not getattr(self.layer, "_has_backward", lambda: True)():
+            return None
         if hasattr(self.layer, "zero_grad"):
             self.layer.zero_grad()
         of_inputs = self.layer.backward(grad_out.astype(self.outputs[0].dtype))

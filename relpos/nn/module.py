@@ -553,6 +553,12 @@ class Module:
             )
         return self._backward(*self._recall(grad_out))
 
+    @classmethod
+    def _has_backward(cls) -> bool:
+        """Return True if the class has a gradient, or a method that gives one."""
+        written = (cls.backward, cls._backward)
+        return written != (Module.backward, Module._backward)
+
     def _backward(self, grad: Array, *saved: Any) -> Any:
         """Do the work of `backward`; `saved` are the arguments of `_remember`."""
         raise NotImplementedError

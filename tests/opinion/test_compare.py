@@ -129,6 +129,24 @@ def test_without_gradients_outputs_alone():
     assert comparison.same
 
 
+@pytest.mark.parametrize("reversed_sides", [False, True])
+def test_a_module_without_backward_has_outputs_alone(reversed_sides):
+    class Forward(nn.Module):
+        def __init__(self):
+            self.inner = layer()
+
+        def __call__(self, x):
+            return self.inner(x)
+
+    sides = (layer(), Forward())[:: -1 if reversed_sides else 1]
+    comparison = relpos.compare(*sides, tokens())
+    assert [row.name for row in comparison.rows] == ["output"] and comparison.same
+    name = "the reference" if reversed_sides else "mine"
+    assert comparison.notes[0] == (
+        f"{name} has no gradients: the class Forward has no method `backward`"
+    )
+
+
 def test_several_results_and_nan():
     x = np.arange(3.0)
     comparison = relpos.compare(lambda x: (x, 2 * x), lambda x: (x, 3 * x, x), x)
