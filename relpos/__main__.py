@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -62,6 +63,18 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; return the exit status, 1 where the output's reader has gone."""
+    try:
+        status = run(arguments)
+        sys.stdout.flush()  # at exit, its error could not be caught
+    except BrokenPipeError:  # as of ``| head``
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())  # for what Python still flushes
+        return 1
+    return status
+
+
+def run(arguments: Sequence[str] | None) -> int:
     options = parser().parse_args(arguments)
     if options.command == "info":
         show_info()

@@ -38,6 +38,20 @@ def test_the_module_is_the_same_command():
     assert done.stdout.startswith(f"relpos {relpos.__version__} (")
 
 
+@pytest.mark.parametrize("command", ["info", "demo --no-plots"])
+def test_a_reader_that_has_gone_is_no_error(command):
+    """As of `python -m relpos info | head -1`."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "relpos", *command.split()],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        process.stdout.close()  # before anything is printed
+        assert process.stderr.read() == ""
+    assert process.returncode == 1
+
+
 @pytest.mark.parametrize(
     ("started", "name"),
     [("/bin/relpos", "relpos"), ("relpos/__main__.py", "python -m relpos")],
