@@ -454,7 +454,7 @@ def zipformer(
     *,
     length_factor: float = 1.0,
 ) -> Recipe:
-    r"""Zipformer's scores by position, for a query p of their own, without a scale.
+    r"""Zipformer's scores by position, which a second query p multiplies, unscaled.
 
     .. math:: s_{ij} = q_i k_j + p_i r_{j - (i + L_k - L_q)}, \quad r_n = W e_n, \qquad
         \overline{W} = \sum_n \bar r_n e_n^T
