@@ -161,6 +161,14 @@ def is_floating(dtype: np.dtype[Any]) -> bool:
     return dtype.char in "efd" or dtype.name == "bfloat16" or dtype == bfloat16
 
 
+def coarse_positions(name: str) -> TypeError:
+    """Return the error of positions of bfloat16."""
+    return TypeError(
+        f"{name}: got dtype bfloat16, which rounds integers beyond 256; expected "
+        "integers, float32 or float64"
+    )
+
+
 def widened(array: Array) -> Array:
     """Return floating numbers as the C core knows them: bfloat16 as float32."""
     if array.dtype == bfloat16:

@@ -29,7 +29,9 @@ from relpos._checks import (
     check_memory,
     check_out,
     check_shape,
+    coarse_positions,
     integers_of,
+    is_floating,
     like,
     native,
     short,
@@ -82,6 +84,8 @@ def as_positions(
     The `offset` is not added; integers and their sums with it have to be exact.
     """
     array = as_array(name, positions)
+    if array.dtype.kind not in "iuf" and is_floating(array.dtype):
+        raise coarse_positions(name)
     # A long double, of more than 8 bytes, would be rounded to float64.
     if array.dtype.kind not in "iuf" or array.dtype.itemsize > 8:
         raise TypeError(f"{name}: got dtype {array.dtype}; expected integers or floats")
@@ -358,7 +362,12 @@ def int64_positions(positions: ArrayLike, rows: int, name: str = "positions") ->
 
 def gather(rows: Array, index: Array, name: str) -> Array:
     """Return rows of a floating table (..., R, E); errors call the positions `name`."""
-    # Rows of 16 bits come back as float32.
+    if rows.itemsize == 2:
+        # The kernel has float32 and float64: it checks the positions alone, so that no
+        # row is converted that nobody asked for.
+        no_columns = np.empty((*rows.shape[:-1], 0), np.float32)
+        kernels().learned_rows(no_columns, index, name)
+        return like(np.take(rows, index, axis=-2), rows)
     gathered = kernels().learned_rows(widened(rows), index, name)
     if gathered.dtype == rows.dtype:  # most are, and need no further call
         return gathered

@@ -141,6 +141,7 @@ _LEARNED = TensorFunction(
     _learned_shape,
     _learned_backward,
     gradients=["table"],
+    short="table",
     leads={"table": 2},
 )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import oracle_positions as oracle
 import pytest
@@ -24,6 +26,26 @@ def test_learned(dtype, isa):
             want = oracle.learned(table, positions)
             assert_bitwise(relpos.learned(table, positions), want)
         assert_bitwise(relpos.learned(table, 1), table[..., :1, :])
+
+
+def test_of_a_table_of_16_bits_the_rows_that_are_used_take_memory():
+    table = np.ones((4, 1 << 14, 64), np.float16)
+    relpos.learned(table, [1, 5])
+    tracemalloc.start()
+    relpos.learned(table, [1, 5])
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < table.nbytes / 100
+
+
+def test_a_position_outside_of_a_table_of_16_bits():
+    for positions in ([0, 3], [-1], np.array([], np.int64)):
+        table = np.ones((2, 3, 4), np.float16)
+        if len(positions) == 0:
+            assert relpos.learned(table, positions).shape == (2, 0, 4)
+            continue
+        with pytest.raises(IndexError, match=r"^positions: position .* is outside"):
+            relpos.learned(table, positions)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -19,7 +19,7 @@ from torch_calls import calls
 
 import relpos
 import relpos.torch
-from relpos.torch import _biases, _encodings, _scores
+from relpos.torch import _biases, _encodings, _scores, _tensors
 from relpos.torch._functions import TensorFunction
 
 CALLS = calls()
@@ -258,6 +258,40 @@ def test_wrong_arguments_are_named():
         relpos.torch.learned(x, 4)
     with pytest.raises(TypeError, match=r"table: got a tensor of dtype torch\.int64"):
         relpos.torch.learned(torch.arange(4).reshape(2, 2), 1)
+
+
+def test_positions_of_bfloat16_are_refused_as_those_of_arrays():
+    positions = torch.arange(4).to(torch.bfloat16)
+    inv_freq = torch.ones(4)
+    calls = {
+        "apply_rotary": lambda: relpos.torch.apply_rotary(torch.ones(4, 8), positions),
+        "sinusoidal": lambda: relpos.torch.sinusoidal(positions, 8),
+        "xpos_magnitude": lambda: relpos.torch.xpos_magnitude(positions, 8),
+        "mrope_angles": lambda: relpos.torch.mrope_angles(
+            positions.expand(3, 4), inv_freq, (2, 1, 1)
+        ),
+    }
+    words = r"^positions: got a tensor of dtype torch\.bfloat16, which rounds integers"
+    for call in calls.values():
+        with pytest.raises(TypeError, match=words):
+            call()
+    with pytest.raises(TypeError, match=r"^coordinates: .* torch\.bfloat16, which"):
+        relpos.torch.axial_angles(positions.reshape(2, 2), inv_freq)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_of_a_table_of_16_bits_the_rows_that_are_used_are_converted(dtype, monkeypatch):
+    def refused(tensor):
+        raise AssertionError("the whole table was converted")
+
+    monkeypatch.setattr(_tensors, "_widened", refused)
+    table = torch.randn(2, 5, 3).to(dtype).requires_grad_()
+    rows = relpos.torch.learned(table, torch.tensor([4, 0, 4]))
+    assert rows.dtype == dtype and torch.equal(rows, table[:, [4, 0, 4]])
+    monkeypatch.undo()
+    rows.sum().backward()
+    assert table.grad.dtype == dtype
+    assert table.grad[0, :, 0].tolist() == [1, 0, 0, 0, 2]
 
 
 def test_what_stands_for_tensors():
