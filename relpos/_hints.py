@@ -179,12 +179,12 @@ def _use(scheme: Scheme, module: str) -> str:
         return f"call {shown}"
     for part in name.split(".")[1:]:
         function = getattr(function, part)
-    needed = [
-        _LETTERS.get(parameter.name, parameter.name)
-        for parameter in signature(function).parameters.values()
-        if parameter.default is Parameter.empty
-    ]
-    call = f"{shown}({', '.join(needed)})"
+    parameters = signature(function).parameters.values()
+    needed = [x for x in parameters if x.default is Parameter.empty]
+    if not needed:  # as of DeBERTa, whose tables may be left out one by one
+        needed = [x for x in parameters if x.kind in _BY_POSITION]
+    letters = [_LETTERS.get(x.name, x.name) for x in needed]
+    call = f"{shown}({', '.join(letters)})"
     if name.startswith("recipes."):
         return f"pass **{call}"
     if name.endswith("_bias"):

@@ -145,6 +145,7 @@ SCHEMES_AS_KEYWORDS = {
     "ALiBi": "pass rel_bias=relpos.alibi_bias(H, L)",
     "kerple": "pass rel_bias=relpos.kerple_bias(r1, r2, L)",
     "t5": "pass **relpos.recipes.t5(weight)",
+    "deberta": "pass **relpos.recipes.deberta(pos_key, pos_query)",
     "shaw": "call relpos.shaw_attention",
     "music": "call relpos.relative_global_attention",
     "rope": "pass query and key through relpos.apply_rotary",
