@@ -162,7 +162,7 @@ def fingerprints(figure: Figure) -> None:
 PICTURES: dict[str, tuple[tuple[float, float], Callable[..., Any]]] = {
     "sentences": ((8.4, 4.2), sentences),
     "skew": ((11.0, 3.0), skew),
-    "attention": ((7.0, 4.6), attention),
+    "attention": ((4.4, 4.6), attention),
     "layers": ((7.0, 3.4), dots),
     "fingerprints": ((13.0, 4.8), fingerprints),
     "times": ((7.4, 6.4), dots),

@@ -316,6 +316,16 @@ def complete(report):
     return report
 
 
+def test_the_maps_of_attention_fill_their_picture():
+    figures = pytest.importorskip("matplotlib.figure")
+    size, draw = page.PICTURES["attention"]
+    figure = figures.Figure(figsize=size, layout="constrained")
+    draw(figure, recorded.with_and_without())
+    figure.draw_without_rendering()
+    left = min(ax.get_tightbbox().x0 for ax in figure.axes)
+    assert left < 0.1 * figure.bbox.width
+
+
 def test_pictures(monkeypatch, tmp_path, complete):
     monkeypatch.chdir(tmp_path)
     run_step(programme.pictures, complete)
