@@ -107,13 +107,14 @@ class Plan(NamedTuple):
         forms = (*self.formulations, self.backward)
         rows = [[f.name, _size(f.bytes), f"{f.flops:.3g}"] for f in forms]
         header = ["", "memory beyond inputs and output", "flops"]
-        terms = [
-            f"inputs {_size(self.inputs)}, output {_size(self.output)}",
-            f"vectors of pairs: {_size(self.pair_vectors)} shared by all, "
-            f"{_size(self.pair_vectors_per_head)} per head; "
-            f"table per head: {_size(self.table)}",
-            f"n / (b h) = {self.increase:.3g}",
-        ]
+        terms = [f"inputs {_size(self.inputs)}, output {_size(self.output)}"]
+        if self.pair_vectors:
+            terms += [
+                f"a vector for each pair: {_size(self.pair_vectors)} if heads share "
+                f"it, {_size(self.pair_vectors_per_head)} if not",
+                f"a table for each head: {_size(self.table)}",
+                f"keys / (sequences * heads) = {self.increase:.3g} (Shaw et al.)",
+            ]
         return header, rows, terms
 
     def __repr__(self) -> str:
@@ -211,10 +212,10 @@ def plan(
     The kernels' memory depends on the number of threads and on the CPU's instruction
     set, which decides the size of a tile.
 
-    The last two lines of a printed plan have numbers of the papers: the bytes of a
-    vector for each pair [1]_, if all heads and sequences share them and if each head
-    has its own, the bytes of one table for each head [2]_, and n / (b h) for n keys, b
-    sequences and h heads [1]_. A scheme without tables of vectors has 0 bytes of both.
+    If the scheme has tables of vectors, the last lines of a printed plan have numbers
+    of the papers: the bytes of a vector for each pair [1]_, if all heads and sequences
+    share it and if each head has its own; the bytes of a table for each head [2]_; and
+    n / (b h) for n keys, b sequences and h heads [1]_.
 
     References
     ----------

@@ -149,7 +149,8 @@ def test_names_of_before():
 def test_prints_as_a_table():
     costs = relpos.plan(1, 8, 2048, 2048, 64, scheme=MUSIC, is_causal=True)
     text = str(costs)
-    assert "8.59 GB per head" in text and "4.194 MB" in text
+    assert "1.074 GB if heads share it, 8.59 GB if not" in text
+    assert "a table for each head: 4.194 MB" in text
     assert [line.split("  ")[0] for line in text.splitlines()[1:6]] == [
         "L x L x d",
         "L x L",
@@ -157,7 +158,9 @@ def test_prints_as_a_table():
         "relpos",
         "relpos, backward",
     ]
-    assert "n / (b h) = 256" in text
+    assert "keys / (sequences * heads) = 256" in text
+    alibi = str(relpos.plan(1, 8, 2048, 2048, 64, scheme="alibi"))
+    assert alibi.splitlines()[-1].startswith("inputs ")  # it has no vectors
     tiny = relpos.plan(1, 1, 1, 1, 1, scheme="attention")
     assert "output 4 B" in str(tiny)
 
