@@ -35,7 +35,7 @@ mix_bits(uint64_t x)
 
 /* The keys are the first numbers of that generator. */
 RP_INLINE void
-make_keys(uint64_t keys[CHECKSUM_KEYS])
+fill_checksum_keys(uint64_t keys[CHECKSUM_KEYS])
 {
     for (uint64_t i = 0; i < CHECKSUM_KEYS; i++)
         keys[i] = mix_bits((i + 1) * 0x9e3779b97f4a7c15);
@@ -83,7 +83,7 @@ checksum(const char *bytes, size_t count, uint64_t result[2])
     uint64_t keys[CHECKSUM_KEYS];
     char last[BLOCK] = {0};
     uint64_t sums[2];
-    make_keys(keys);
+    fill_checksum_keys(keys);
     result[0] = result[1] = count; /* the last block is filled up with zeros */
     for (size_t at = 0; at < count; at += BLOCK) {
         const char *block = bytes + at;
