@@ -62,9 +62,7 @@ static PyMethodDef isa_methods[] = {
      "has_zeros_and_ones(array): whether both are there, no other number, and at most "
      "65536 of them in memory"},
     {"checksums", (PyCFunction)(void (*)(void))py_checksums, METH_FASTCALL,
-     "checksums(array, ..): 16 bytes for each C-contiguous array, which change with "
-     "its "
-     "bytes"},
+     "checksums: 16 bytes for each C-contiguous array, which change with its bytes"},
     {"gemm_tiles", py_gemm_tiles, METH_VARARGS,
      "gemm_tiles(a, b, threads): a @ b by this instruction set's own tiles"},
     {"fma_loop", py_fma_loop, METH_VARARGS,
