@@ -275,6 +275,19 @@ lay_fire_gradients(case_t *c)
     (void)o;
 }
 
+/* Factors of queries, which do not rise from one to the next. */
+static void
+lower_factors(case_t *c, const operand_t *o)
+{
+    source_t *s = &c->s;
+    double step = 0.05 * (double)pick(s, 4);
+    for (int64_t b = 0; b < o->n[BATCH]; b++) {
+        double first = 0.05 + (double)(draw(s) % 1000) * 1e-3;
+        for (int64_t i = 0; i < o->n[ROWS]; i++)
+            put_number(o, item_at(o, b, 0, i, 0), first / (1 + step * (double)i));
+    }
+}
+
 static void
 lay_fire(case_t *c)
 {
@@ -290,8 +303,7 @@ lay_fire(case_t *c)
     operand_t *o = lay_doubles(c, "fire_queries", &p->fire.queries, 1, p->Lq, 1,
                                REPEAT_HEADS | REPEAT_COLUMNS |
                                    choose_repeat(s, REPEAT_BATCH | REPEAT_ROWS));
-    for (size_t k = 0; k < o->block.bytes / 8; k++)
-        put_number(o, o->block.data + k * 8, 0.05 + (double)(draw(s) % 1000) * 1e-3);
+    lower_factors(c, o);
     lay_fire_lines(c);
     if (c->is_backward)
         lay_fire_gradients(c);

@@ -127,6 +127,16 @@ DEFECTS = {
         "        origin = offset < 0 ? INT64_MIN : INT64_MAX;",
         "origin = (int64_t)((uint64_t)offset + (uint64_t)min);",
     ),
+    "FIRE below the start of its first line": Defect(
+        "csrc/kernels/attention/terms/fire_reach.h",
+        "n > 0 ? RP_MAX(x.low, f->starts[n]) : x.low",
+        "RP_MAX(x.low, f->starts[n])",
+    ),
+    "a floor of other keys than the nearest": Defect(
+        "csrc/kernels/attention/tiles/weightless.h",
+        "T low = reach[0] - q->norm * norm;",
+        "T low = reach[1] + q->norm * norm;",
+    ),
     "a table that overflows while it is packed": Defect(
         "csrc/kernels/attention/tiles/backward/pack.h",
         "packed_not_finite(&gp->query_rows)",
@@ -147,6 +157,9 @@ NOT_ALLOWED = {
     "is_side(left, 0)": DEFECTS["a window below 0"],
     "is_decay_finite(p)": Defect(
         "tests/core/pairs.h", "if (!isfinite(number_at(o, at)))", "if (0)"
+    ),
+    "do_factors_fall(p)": Defect(
+        "tests/core/pairs.h", "first / (1 + step", "first * (1 + step"
     ),
     "is_spread(results[k]": Defect(
         "tests/core/attention.h",

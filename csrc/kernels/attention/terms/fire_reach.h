@@ -53,7 +53,7 @@ add_line_reach(const fire_t *f, int64_t h, fire_span_t x, T reach[2])
     for (int64_t n = 0; n < ranges; n++) {
         double intercept = (double)f->intercepts[h * ranges + n];
         double slope = f->slopes[h * ranges + n] * RP_LOG2E;
-        double low = RP_MAX(x.low, f->starts[n]);
+        double low = n > 0 ? RP_MAX(x.low, f->starts[n]) : x.low;
         double high = n + 1 < ranges ? RP_MIN(x.high, f->starts[n + 1]) : x.high;
         if (low > high)
             continue;
