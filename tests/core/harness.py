@@ -12,8 +12,8 @@ FOLDER/fuzz, and with `--micro` a program for each object that runs its micro-ke
     python tests/core/harness.py build/micro --micro --object avx2_f32
     build/micro/avx2_f32/micro 1 1000
 
-tests/portable/driver.c runs problems without Python, too, but makes none: it is sent those
-of the Python tests with their results, of any size. What both share is csrc/problems.h.
+tests/portable/driver.c runs problems without Python, too, but neither makes nor judges
+them: the Python tests send them to another processor. Both share csrc/problems.h alone.
 
 By default all objects are built; `--object` names some of one instruction set, of which
 nothing else is needed. Objects that are compiled already, as those of setup.py, are
