@@ -23,6 +23,8 @@ enum { RP_MASK_NONE, RP_MASK_BOOL, RP_MASK_F32, RP_MASK_F64 };
 /* The largest B, H, Lq, Lk, D, Dv and Dp, and the most rows of a table: nobody has the memory
  * for more, and products of a length with the size of a number do not overflow. */
 #define RP_LONGEST (INT64_C(1) << 40)
+/* The largest B * H * Lq: each row of a result lies in memory of its own. */
+#define RP_MOST_ROWS (INT64_C(1) << 60)
 
 /* A table of positions: `rows` rows, whose row 0 is that of relative position `first`. */
 typedef struct {

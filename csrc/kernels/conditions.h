@@ -114,6 +114,7 @@ check_lengths(const rp_attention *p)
 {
     rp_assert(p->B >= 0 && p->Lq >= 0 && p->Lk >= 0 && p->D >= 0 && p->Dv >= 0);
     rp_assert(rp_longest(p) <= RP_LONGEST);
+    rp_assert((double)p->B * (double)p->H * (double)p->Lq <= RP_MOST_ROWS);
     rp_assert(p->Hk > 0 && p->H % p->Hk == 0);
     rp_assert(p->position_query.data || p->Dp == p->D);
     return 1;

@@ -58,7 +58,8 @@ rp_visible(const rp_attention *p, int64_t b, int64_t i)
     rp_interval v = rp_in_window(p, b, i);
     if (p->sight.key_ranges.data)
         v = rp_overlap(v, rp_own_range(p, b, i));
-    rp_assert(0 <= v.begin && v.begin <= v.end && v.end <= p->Lk);
+    rp_assert(0 <= v.begin && v.end <= RP_LONGEST);
+    rp_assert(v.begin <= v.end && v.end <= p->Lk);
     return v;
 }
 

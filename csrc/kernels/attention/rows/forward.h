@@ -208,6 +208,7 @@ plan_rows(rows_plan_t *plan, const rp_attention *p)
     *plan = (rows_plan_t){.p = p, .group = p->H / p->Hk};
     plan->width = RP_ROUND_UP(p->Dv, VL);
     plan->rows = plan->group * p->Lq;
+    rp_assert(plan->rows > 0);
     plan->blocks = (plan->rows + RP_BLOCK_ROWS - 1) / RP_BLOCK_ROWS;
     plan->stretches = (p->Lk + RP_STRETCH_KEYS - 1) / RP_STRETCH_KEYS;
     plan->span_stretches = few_queries(p)

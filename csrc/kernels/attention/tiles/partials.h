@@ -19,6 +19,7 @@ window_queries(const gradients_t *gp, int64_t b, int64_t chunk)
     rp_interval tiles = {0, 0};
     while (low < high) { /* what a row sees never moves back as rows go on */
         middle = low + (high - low) / 2;
+        rp_assert(low <= middle && middle < high);
         if (rp_in_window(p, b, RP_MIN(p->Lq, (middle + 1) * BQ) - 1).end <= first)
             low = middle + 1;
         else
@@ -28,6 +29,7 @@ window_queries(const gradients_t *gp, int64_t b, int64_t chunk)
     high = query_tiles(gp);
     while (low < high) {
         middle = low + (high - low) / 2;
+        rp_assert(low <= middle && middle < high);
         if (rp_in_window(p, b, middle * BQ).begin < end)
             low = middle + 1;
         else
@@ -88,7 +90,9 @@ plan_queries(gradients_t *gp)
                 all->begin == all->end ? tiles.begin : RP_MIN(all->begin, tiles.begin);
             all->end = RP_MAX(all->end, tiles.end);
         }
-        gp->starts[chunk + 1] = gp->starts[chunk] + (all->end - all->begin) * BQ;
+        int64_t rows = gp->starts[chunk] + (all->end - all->begin) * BQ;
+        rp_assert(0 <= rows && rows <= RP_CHUNKS * gp->plan.Lq_pad);
+        gp->starts[chunk + 1] = rows;
     }
 }
 
@@ -146,7 +150,9 @@ plan_partial(gradients_t *gp, int which, const rp_array *grad, int path,
     for (int64_t chunk = 0; chunk < gp->chunks; chunk++) {
         rp_interval span = partial_span(gp, s, gp->queries[chunk]);
         s->spans[chunk] = span;
-        s->starts[chunk + 1] = s->starts[chunk] + span.end - span.begin;
+        int64_t next = s->starts[chunk] + span.end - span.begin;
+        rp_assert(0 <= next && next <= RP_CHUNKS * rows);
+        s->starts[chunk + 1] = next;
     }
 }
 

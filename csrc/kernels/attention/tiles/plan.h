@@ -99,6 +99,7 @@ plan_paths(plan_t *plan, const rp_attention *p, int64_t most_rows)
     const ptrdiff_t size = sizeof(T);
     plan->p = p;
     plan->group = p->H / p->Hk;
+    rp_assert(plan->group > 0);
     /* a narrow band that leaves out what lies beyond costs less than spreading does */
     int narrow = p->beyond == RP_ZERO && p->Dp < p->D;
     plan->rel_key.path = choose_path(p, &p->rel_key, narrow ? RP_FEW_ROWS : most_rows);

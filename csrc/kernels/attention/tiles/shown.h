@@ -316,7 +316,9 @@ start_tile(const shown_t *shown, const queries_t *q, tile_t *t, int64_t j0, int 
     if (keys.begin >= keys.end)
         return 0;
     t->j0 = keys.begin / NR * NR;
-    t->keys = (int)(keys.end - t->j0);
+    int64_t width = keys.end - t->j0;
+    rp_assert(0 < width && width < count + NR);
+    t->keys = (int)width;
     t->columns = RP_ROUND_UP(t->keys, VL);
     see_window(shown->p, q, t);
     open = rp_overlap(q->common, keys);

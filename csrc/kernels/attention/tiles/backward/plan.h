@@ -60,6 +60,7 @@ plan_chunks(gradients_t *gp)
     plan_tiles(plan, tile);
     gp->chunk_keys = RP_MAX(tile, RP_ROUND_UP(share, tile));
     gp->chunks = RP_MAX(1, (Lk + gp->chunk_keys - 1) / gp->chunk_keys);
+    rp_assert(gp->chunks <= RP_CHUNKS);
     gp->chunk_keys = RP_MIN(gp->chunk_keys, plan->Lk_pad);
 }
 
