@@ -486,6 +486,14 @@ def shares_memory(a: Array, b: Array) -> bool:
         return True
 
 
+def lies_among(array: Array, others: Iterable[Array]) -> bool:
+    """Return True if the memory of an array begins before that of another one ends.
+
+    The kernels do not write to such an array, though none of its items may be shared.
+    """
+    return any(np.may_share_memory(array, other) for other in others)
+
+
 def _overlaps_itself(array: Array) -> bool:
     """Return True where an axis has a smaller stride than the extent of finer ones."""
     if not array.size:

@@ -149,15 +149,6 @@ release_call(attention_call *call)
         Py_XDECREF(call->edges[i]);
 }
 
-static int
-has_elements(const array_view *view)
-{
-    for (int axis = 0; axis < view->ndim; axis++)
-        if (view->shape[axis] == 0)
-            return 0;
-    return view->owner != NULL;
-}
-
 /* Whether there is anything to compute: an output with an element and, for gradients,
  * a pair (without one they stay the zeros that they are) or a sink. */
 static int
@@ -244,7 +235,7 @@ take_problem(attention_call *call, PyObject *operands)
         return -1;
     if (call->used != PyDict_Size(operands))
         return reject(call, PyExc_TypeError, "operands", "has a key that is not known");
-    if (check_storage(call) < 0 || take_dimensions(call) < 0)
+    if (check_storage(call) < 0 || check_memory(call) < 0 || take_dimensions(call) < 0)
         return -1;
     return check_edges(call);
 }
@@ -270,7 +261,7 @@ run_call(const rp_isa *isa, attention_call *call, size_t *bytes)
     /* views that repeat one number may be longer than what anybody has the memory for */
     if (rp_longest(&call->problem.forward) > RP_LONGEST)
         return PyErr_NoMemory();
-    if (fill_batch(call) == 0) {
+    if (fill_batch(call) == 0 && check_numbers(call) == 0) {
         Py_BEGIN_ALLOW_THREADS
         status = run_kernel(isa, call, bytes);
         if (!status && bytes)

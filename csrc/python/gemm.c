@@ -65,6 +65,10 @@ multiply(const rp_isa *isa, PyObject *args)
                           &threads) ||
         check_factors(a, b) < 0)
         return NULL;
+    if (threads < 1 || threads > RP_MAX_THREADS) {
+        PyErr_SetString(PyExc_ValueError, "gemm: threads is out of range");
+        return NULL;
+    }
     npy_intp shape[2] = {PyArray_DIM(a, 0), PyArray_DIM(b, 1)};
     PyArrayObject *c = (PyArrayObject *)PyArray_SimpleNew(2, shape, PyArray_TYPE(a));
     if (c == NULL)

@@ -73,6 +73,8 @@ int widen_view(array_view *view);
 int may_overlap(const array_view *a, const array_view *b);
 /* Whether items of an array may share memory. */
 int overlaps_itself(const array_view *view);
+/* Whether a view is of an array with an element. */
+int has_elements(const array_view *view);
 /* Byte stride along an axis of the view where an operand has `length` items: 0 where the
  * view repeats one item, or lacks the axis (a negative one). */
 ptrdiff_t stride_along(const array_view *view, int axis, npy_intp length);
@@ -201,6 +203,14 @@ int take_item_views(attention_call *call);
 int check_operand(attention_call *call, const operand_row *row, const array_view *view);
 /* Call check_operand for all arrays of the dict. */
 int check_arrays(attention_call *call);
+
+/* ---- conditions.c ------------------------------------------------------------------- */
+
+/* Whether each result of the dict has memory of its own, unless memory is only counted. */
+int check_memory(const attention_call *call);
+/* Whether the numbers that problems.h limits are within these limits, once the offsets of all
+ * batch items are there. It does not look where memory is only counted. */
+int check_numbers(const attention_call *call);
 
 /* ---- shapes.c -------------------------------------------------------------------------- */
 

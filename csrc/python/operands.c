@@ -170,29 +170,51 @@ store_double(attention_call *call, int index, double number)
 }
 
 static int
-store_scalar(attention_call *call, int index, PyObject *value)
+store_integer(attention_call *call, int index, int64_t number)
+{
+    if (number < scalar_rows[index].lowest || number > scalar_rows[index].highest)
+        return reject(call, PyExc_ValueError, scalar_rows[index].entry.name,
+                      "is out of range");
+    if (scalar_rows[index].type == 'i')
+        FIELD(call, int, scalar_rows[index].field) = (int)number;
+    else
+        FIELD(call, int64_t, scalar_rows[index].field) = number;
+    return 0;
+}
+
+/* What Python says of an object that is no number, or too large a one, does not name it. */
+static int
+refuse_number(const attention_call *call, int index)
 {
     const char *name = scalar_rows[index].entry.name;
-    size_t field = scalar_rows[index].field;
+    if (PyErr_ExceptionMatches(PyExc_TypeError))
+        return reject(call, PyExc_TypeError, name, "must be a number");
+    if (PyErr_ExceptionMatches(PyExc_OverflowError))
+        return reject(call, PyExc_ValueError, name, "is out of range");
+    return -1; /* raised by a method of the object */
+}
+
+static int
+store_scalar(attention_call *call, int index, PyObject *value)
+{
     char type = scalar_rows[index].type;
-    if (type == 'd' || type == 'p') {
-        double number = PyFloat_AsDouble(value);
-        return PyErr_Occurred() ? -1 : store_double(call, index, number);
-    }
-    if (type == 'Q')
-        FIELD(call, uint64_t, field) = PyLong_AsUnsignedLongLong(value);
-    else {
-        int64_t number = PyLong_AsLongLong(value);
-        if (PyErr_Occurred())
-            return -1;
-        if (number < scalar_rows[index].lowest || number > scalar_rows[index].highest)
-            return reject(call, PyExc_ValueError, name, "is out of range");
-        if (type == 'i')
-            FIELD(call, int, field) = (int)number;
-        else
-            FIELD(call, int64_t, field) = number;
-    }
-    return PyErr_Occurred() ? -1 : 0;
+    double real = 0;
+    uint64_t seed = 0;
+    int64_t integer = 0;
+    if (type == 'd' || type == 'p')
+        real = PyFloat_AsDouble(value);
+    else if (type == 'Q')
+        seed = PyLong_AsUnsignedLongLong(value);
+    else
+        integer = PyLong_AsLongLong(value);
+    if (PyErr_Occurred())
+        return refuse_number(call, index);
+    if (type == 'd' || type == 'p')
+        return store_double(call, index, real);
+    if (type != 'Q')
+        return store_integer(call, index, integer);
+    FIELD(call, uint64_t, scalar_rows[index].field) = seed;
+    return 0;
 }
 
 static int

@@ -54,8 +54,40 @@ check_rotary(PyArrayObject *const *arrays, int index)
     npy_intp expected = index <= ROTARY_OUT        ? PyArray_DIM(x, last)
                         : index == ROTARY_POSITION ? 1
                                                    : pairs;
-    if (columns != expected || pairs > PyArray_DIM(x, last) / 2)
+    int is_wide = index == ROTARY_HIGH && pairs > PyArray_DIM(x, last) / 2;
+    if (columns != expected || is_wide)
         return reject_rotary(PyExc_ValueError, index, "has the wrong last axis");
+    return 0;
+}
+
+/* Whether two arrays are views of the same items in the same order. */
+static int
+are_same(const array_view *a, const array_view *b)
+{
+    for (int axis = 0; axis < a->ndim; axis++)
+        if (a->shape[axis] > 1 && a->strides[axis] != b->strides[axis])
+            return 0;
+    return a->data == b->data;
+}
+
+/* Whether out has memory of its own, or is x. */
+static int
+check_rotary_memory(PyArrayObject *const *arrays)
+{
+    array_view out, other;
+    take_view((PyObject *)arrays[ROTARY_OUT], &out);
+    if (overlaps_itself(&out))
+        return reject_rotary(PyExc_ValueError, ROTARY_OUT,
+                             "has items that share memory; each needs its own");
+    for (int i = 0; i < ROTARY_ARRAYS; i++) {
+        take_view((PyObject *)arrays[i], &other);
+        if (i == ROTARY_OUT || !has_elements(&other) || !may_overlap(&out, &other) ||
+            (i == ROTARY_X && are_same(&out, &other)))
+            continue;
+        return reject_rotary(
+            PyExc_ValueError, ROTARY_OUT,
+            "overlaps another array; expected memory of its own, or x");
+    }
     return 0;
 }
 
@@ -116,7 +148,7 @@ py_apply_rotary(PyObject *self, PyObject *args)
         PyErr_SetString(PyExc_ValueError, "apply_rotary: threads is out of range");
         return NULL;
     }
-    if (PyArray_SIZE(arrays[ROTARY_X]) > 0 &&
+    if (PyArray_SIZE(arrays[ROTARY_X]) > 0 && check_rotary_memory(arrays) == 0 &&
         fill_rotary(&problem, arrays, &offsets) == 0) {
         int dtype = number_kind(arrays[ROTARY_X]) == KIND_F64 ? RP_F64 : RP_F32;
         rp_status status;

@@ -147,11 +147,19 @@ may_overlap(const array_view *a, const array_view *b)
 }
 
 int
-overlaps_itself(const array_view *view)
+has_elements(const array_view *view)
 {
     for (int axis = 0; axis < view->ndim; axis++)
-        if (view->shape[axis] == 0) /* whose strides may be anything */
+        if (view->shape[axis] == 0)
             return 0;
+    return view->owner != NULL;
+}
+
+int
+overlaps_itself(const array_view *view)
+{
+    if (!has_elements(view)) /* whose strides may be anything */
+        return 0;
     for (int axis = 0; axis < view->ndim; axis++) {
         ptrdiff_t step = labs(view->strides[axis]), extent = view->itemsize;
         for (int i = 0; i < view->ndim; i++) {

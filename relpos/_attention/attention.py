@@ -18,6 +18,7 @@ from relpos._checks import (
     as_generator,
     check_keywords,
     check_out,
+    lies_among,
     new_array,
 )
 from relpos._settings import choose_num_threads, kernels
@@ -390,8 +391,13 @@ def _attend(call: Call) -> Array | AttentionOutput:
     result = None
     if out is not None:
         result = check_out(out, shape, dtype, problem.inputs)
-    if result is None or not result.flags.aligned:
-        # The kernel writes aligned numbers. An `out` that is not gets a copy of them.
+    if (
+        result is None
+        or not result.flags.aligned
+        or lies_among(result, problem.inputs.values())
+    ):
+        # The kernel writes aligned numbers, apart from what it reads. An `out` that is
+        # not so gets a copy of them.
         result = new_array("out", shape, dtype)
     arrays = run(
         problem,

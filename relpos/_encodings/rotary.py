@@ -27,6 +27,7 @@ from relpos._checks import (
     check_out,
     check_shape,
     common_dtype,
+    lies_among,
     like,
     native,
     quiet,
@@ -330,10 +331,10 @@ def apply_rotary(
     )
     rows = rotation.x
     dtype = rows.dtype.newbyteorder("=")
+    inputs = rotation.inputs
     if out is None:
         result = np.empty(rows.shape, dtype)
     else:
-        inputs = rotation.inputs
         # The kernel rotates x in place, but no other input may lie under the result.
         # What is no array is refused below.
         is_array = isinstance(out, np.ndarray)
@@ -343,7 +344,12 @@ def apply_rotary(
     # The kernel reads numbers of 16 bits where they are.
     is_read_short = rows.itemsize == 2 and rows.dtype.isnative and rows.flags.aligned
     source = rows if is_read_short else native(rows, rotation.dtype)
-    if result.dtype == source.dtype and result.flags.aligned:
+    is_written = (
+        result.dtype == source.dtype
+        and result.flags.aligned
+        and (out is None or not lies_among(result, inputs.values()))
+    )
+    if is_written:
         rotation.run(source, result, inverse=rotation.inverse)
     else:
         source = native(rows, rotation.dtype)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hostile_objects import Array, DLPack, Interface, shrink
 
 import relpos
 from relpos import _core
@@ -33,54 +34,6 @@ ARRAYS = {
     "query_offset": np.zeros(2, int)[:, None][:, 0].copy(),
     "key_lengths": np.full(2, 4),
 }
-
-
-class Array:
-    """An object that NumPy converts, which first runs a function."""
-
-    def __init__(self, array, run):
-        self.array, self.run = array, run
-
-    def __array__(self, dtype=None, copy=None):
-        self.run()
-        return self.array
-
-
-class Interface:
-    """The same by NumPy's older protocol."""
-
-    def __init__(self, array, run):
-        self.array, self.run = array, run
-
-    @property
-    def __array_interface__(self):
-        self.run()
-        return self.array.__array_interface__
-
-
-class DLPack:
-    """The same by DLPack."""
-
-    def __init__(self, array, run):
-        self.array, self.run = array, run
-
-    def __dlpack_device__(self):
-        return self.array.__dlpack_device__()
-
-    def __dlpack__(self, **options):
-        self.run()
-        return self.array.__dlpack__()
-
-
-def shrink(array):
-    """A function that resizes an array, and writes over the memory that it had."""
-    kept = []
-
-    def run():
-        array.resize((1,), refcheck=False)
-        kept.extend(np.zeros((1, 1, 1, size), np.int8) for size in range(40, 90))
-
-    return run
 
 
 def good():

@@ -63,13 +63,14 @@ def test_a_file_is_short_and_says_what_it_is(path):
 def test_a_bias_is_named_where_it_lives(term):
     """The problem, the operands, the file of the term, and the biases name it.
 
-    So do the conditions of builds for debugging.
+    So do the conditions, and those of builds for debugging.
     """
     named = {str(p.relative_to(CSRC)) for p in SOURCES if term in p.read_text()}
     assert named == {
         "problems.h",
         "python/operands.c",
         "python/dimensions.c",  # sizes of its own
+        "python/conditions.c",
         "python/graph.c",
         "kernels/conditions.h",
         "kernels/attention/terms/bias.h",
