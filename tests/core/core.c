@@ -2,6 +2,7 @@
  *
  *     core [ISA|all] [f32|f64|all] FIRST COUNT [nanfill] [guard] [plain] [verbose] [every]
  *     core ISA DTYPE race SEED RUNS
+ *     core runtime
  *
  * Problems are those of the seeds FIRST, FIRST + 1, ..; it ends with status 1 at the first
  * that is wrong, or with `every` goes on.
@@ -10,9 +11,11 @@
  *             turn
  *   plain     no failing allocations, no other numbers of threads
  *   verbose   writes each seed before its problem
- * `race` runs one problem by four threads RUNS times: results must have the bits of one. */
-#include "loops.h"
+ * `race` runs one problem by four threads RUNS times: results must have the bits of one.
+ * `runtime` looks at what problems do not reach of csrc/runtime. */
+#include "others.h"
 #include "run.h"
+#include "runtime.h"
 
 typedef struct {
     const char *isa, *dtype;
@@ -25,7 +28,8 @@ usage(void)
 {
     fprintf(stderr, "core [ISA|all] [f32|f64|all] FIRST COUNT "
                     "[nanfill] [guard] [plain] [verbose] [every]\n"
-                    "core ISA DTYPE race SEED RUNS\n");
+                    "core ISA DTYPE race SEED RUNS\n"
+                    "core runtime\n");
     exit(2);
 }
 
@@ -111,7 +115,8 @@ run_seed(const options_t *options, const rp_isa *isa, int dtype, uint64_t seed)
         options->is_race ? race_case(&c, isa, options->count) : check_case(&c, isa);
     free_case(&c);
     if (!is_wrong && !options->is_race)
-        is_wrong = check_loops(seeded(seed), isa, dtype);
+        is_wrong = check_loops(seeded(seed), isa, dtype) ||
+                   check_others(seeded(seed), isa, dtype);
     if (is_wrong)
         fprintf(stderr, "SEED %" PRIu64 " %s %s\n", seed, isa->name,
                 dtype_names[dtype]);
@@ -121,6 +126,8 @@ run_seed(const options_t *options, const rp_isa *isa, int dtype, uint64_t seed)
 int
 main(int argc, char **argv)
 {
+    if (argc == 2 && strcmp(argv[1], "runtime") == 0)
+        return check_runtime();
     options_t options = read_options(argc, argv);
     uint64_t problems = 0, wrong = 0, seeds = options.is_race ? 1 : options.count;
     for (uint64_t k = 0; k < seeds && (wrong == 0 || options.goes_on); k++)

@@ -1,5 +1,5 @@
 /* fuzz.c: the target of libFuzzer: its bytes choose the problem. */
-#include "loops.h"
+#include "others.h"
 #include "run.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
@@ -19,7 +19,8 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     is_wrong = p->B * p->H * p->Lq * p->Lk * (p->D + p->Dv) < MOST_WORK &&
                check_case(&c, &rp_isas[0]);
     free_case(&c);
-    if (is_wrong || check_loops(s, &rp_isas[0], dtype))
+    if (is_wrong || check_loops(s, &rp_isas[0], dtype) ||
+        check_others(s, &rp_isas[0], dtype))
         abort();
     return 0;
 }

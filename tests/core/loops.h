@@ -56,7 +56,9 @@ add_operand(loop_call_t *call, const operand_t *o, int axes)
     const rp_array *a = o->array;
     call->args[call->count] = a->data;
     call->outer[call->count++] = a->batch ? a->batch[1] - a->batch[0] : 0;
-    if (axes == 2)
+    if (axes == 3)
+        call->inner[call->inner_count++] = a->head;
+    if (axes >= 2)
         call->inner[call->inner_count++] = a->row;
     if (axes >= 1)
         call->inner[call->inner_count++] = a->col;
@@ -223,13 +225,48 @@ lay_rotary(case_t *c, rp_rotary *to)
                        .result = WRITTEN});
 }
 
+/* Whether the pairs of each item are neighbours: of a loop items may differ. */
+static void
+lay_flags(case_t *c, const rp_rotary *x, int is_loop)
+{
+    operand_t *o = lay_operand(c, "interleaved", &c->g.forward.labels.of[0].array, 1, 1,
+                               INTEGERS, 0);
+    for (size_t k = 0; k < o->block.bytes / 8; k++)
+        put_integer(o, o->block.data + 8 * k,
+                    is_loop ? pick(&c->s, 2) : x->interleaved);
+}
+
+static int
+is_interleaved(case_t *c, int64_t n)
+{
+    const operand_t *o = operand_of(c, &c->g.forward.labels.of[0].array);
+    return integer_at(o, item_at(o, n, 0, 0, 0)) != 0;
+}
+
+static void
+rotate_by_loop(case_t *c, const rp_rotary *x, const rp_kernels *kernels)
+{
+    rp_attention *p = &c->g.forward;
+    loop_call_t call = {.count = 0};
+    const ptrdiff_t dimensions[] = {x->N, x->L, x->D, x->h};
+    add_operand(&call, operand_of(c, &p->query), 2);
+    add_operand(&call, operand_of(c, &p->fire.queries), 0);
+    call.inner[call.inner_count++] = p->fire.queries.row;
+    add_operand(&call, operand_of(c, &p->fire.offsets), 2);
+    add_operand(&call, operand_of(c, &p->fire.lines), 2);
+    add_operand(&call, operand_of(c, &c->g.fire_offset_slopes), 2);
+    add_operand(&call, operand_of(c, &p->labels.of[0].array), 0);
+    add_operand(&call, operand_of(c, &p->results.out), 2);
+    run_loop(kernels, RP_UFUNC_rotary, &call, dimensions);
+}
+
 static void
 expect_pair(case_t *c, const rp_rotary *x, int64_t n, int64_t row, int64_t pair)
 {
     rp_attention *p = &c->g.forward;
     const row_t at = {.c = c, .b = n};
-    int64_t first = x->interleaved ? 2 * pair : pair;
-    int64_t second = x->interleaved ? first + 1 : x->h + pair;
+    int64_t first = is_interleaved(c, n) ? 2 * pair : pair;
+    int64_t second = is_interleaved(c, n) ? first + 1 : x->h + pair;
     long double frequency =
         (long double)number_of(c, &p->fire.offsets, n, 0, row, pair) +
         (long double)number_of(c, &p->fire.lines, n, 0, row, pair);
@@ -250,11 +287,17 @@ check_rotary(source_t s, const rp_isa *isa, int dtype)
     rp_rotary x = {0};
     rp_attention *p = &c->g.forward;
     lay_rotary(c, &x);
+    const int is_loop = p->query.kind == RP_OWN && once_in(&c->s, 2);
+    lay_flags(c, &x, is_loop);
     prepare(c);
     x.x = p->query, x.out = p->results.out, x.position = p->fire.queries;
     x.high = p->fire.offsets, x.low = p->fire.lines,
     x.magnitude = c->g.fire_offset_slopes;
-    rp_status status = isa->kernels[dtype]->apply_rotary(&x);
+    rp_status status = RP_OK;
+    if (is_loop)
+        rotate_by_loop(c, &x, isa->kernels[dtype]);
+    else
+        status = isa->kernels[dtype]->apply_rotary(&x);
     for (int64_t n = 0; n < x.N; n++)
         for (int64_t row = 0; row < x.L; row++) {
             const row_t at = {.c = c, .b = n};
@@ -267,9 +310,9 @@ check_rotary(source_t s, const rp_isa *isa, int dtype)
     int is_wrong = status != RP_OK || judge(c, 0);
     if (is_wrong)
         fprintf(stderr,
-                "  of apply_rotary: status %d, N %" PRId64 " L %" PRId64 " D %" PRId64
-                " h %" PRId64 " interleaved %d\n",
-                status, x.N, x.L, x.D, x.h, x.interleaved);
+                "  of rotary, loop %d: status %d, N %" PRId64 " L %" PRId64
+                " D %" PRId64 " h %" PRId64 " interleaved %d\n",
+                is_loop, status, x.N, x.L, x.D, x.h, x.interleaved);
     free_case(c);
     return is_wrong;
 }

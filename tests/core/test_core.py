@@ -80,6 +80,13 @@ def test_four_threads_give_the_bits_of_one(program):
         assert done.returncode == 0, done.stderr
 
 
+def test_the_runtime(program):
+    done = subprocess.run(
+        [program, "runtime"], check=False, capture_output=True, text=True, timeout=300
+    )
+    assert done.stderr == "" and done.returncode == 0
+
+
 def test_a_seed_makes_one_problem(program):
     """A report can be looked at again: with a guard, and among other seeds."""
     seeds = run(program, 40, 3, "verbose").stderr
@@ -113,6 +120,16 @@ DEFECTS = {
         "csrc/kernels/attention/terms/sinks.h",
         "for (int64_t n = 0; !saw && n < x->Dv; n++)",
         "for (int64_t n = 0; saw && n < x->Dv; n++)",
+    ),
+    "a convolution": Defect(
+        "csrc/kernels/encodings/conv.h",
+        "taps.s0 = RP_MAX(0, top - r)",
+        "taps.s0 = RP_MAX(1, top - r)",
+    ),
+    "a product": Defect(
+        "csrc/kernels/ground/gemm_block.h",
+        "store(tile + i * NR + VL, acc[i][1]);",
+        "store(tile + i * NR + VL, acc[i][0]);",
     ),
     "key_ranges near 2^63": Defect(
         "csrc/kernels/attention/sight.h",

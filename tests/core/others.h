@@ -1,0 +1,125 @@
+/* others.h: what an object has beside attention and loops: products, rows of the index, and the
+ * numbers of a mask. */
+#ifndef RELPOS_TESTS_CORE_OTHERS_H
+#define RELPOS_TESTS_CORE_OTHERS_H
+
+#include "dense.h"
+
+/* c = alpha * a . b, or added to c. */
+static int
+check_product(source_t s, const rp_isa *isa, int dtype)
+{
+    case_t *c = start_loop(s, dtype);
+    rp_attention *p = &c->g.forward;
+    int is_added = once_in(&c->s, 2), threads = (int)between(&c->s, 1, 3);
+    p->B = 1;
+    rp_product x = {.m = once_in(&c->s, 8) ? 200 : choose_size(&c->s, 140),
+                    .n = once_in(&c->s, 8) ? 300 : choose_size(&c->s, 140),
+                    .k = once_in(&c->s, 8) ? 260 : choose_size(&c->s, 140),
+                    .alpha = once_in(&c->s, 2) ? 1 : 0.75,
+                    .beta = is_added};
+    lay_operand(c, "a", &p->query, x.m, x.k, NUMBERS, 0);
+    lay_operand(c, "b", &p->key, x.k, x.n, NUMBERS, 0);
+    lay(c, (operand_t){.name = "c",
+                       .array = &p->results.out,
+                       .n = {1, 1, x.m, x.n},
+                       .in_rows = 1,
+                       .repeat = REPEAT_HEADS,
+                       .result = is_added ? ADDED : WRITTEN});
+    prepare(c);
+    x.a = p->query.data, x.a_row = p->query.row, x.a_col = p->query.col;
+    x.b = p->key.data, x.b_row = p->key.row, x.b_col = p->key.col;
+    x.c = p->results.out.data;
+    x.c_row = p->results.out.row / operand_of(c, &p->results.out)->item;
+    rp_status status = isa == rp_best_isa() ? rp_gemm(&x, dtype, threads)
+                                            : rp_gemm_tiles(isa, dtype, &x, threads);
+    const row_t at = {.c = c};
+    for (int64_t i = 0; i < x.m; i++)
+        for (int64_t j = 0; j < x.n; j++)
+            for (int64_t k = 0; k < x.k; k++) {
+                double term = x.alpha * number_of(c, &p->query, 0, 0, i, k) *
+                              number_of(c, &p->key, 0, 0, k, j);
+                expect(&at, &p->results.out, 0, i, j, term,
+                       rounding(c) * (double)(x.k + 4) * fabs(term));
+            }
+    int is_wrong = judge(c, 0) || status != RP_OK;
+    if (is_wrong)
+        fprintf(stderr, "  of a product, status %d\n", status);
+    free_case(c);
+    return is_wrong;
+}
+
+/* Rows of n / divisor. */
+static int
+check_index_rows(source_t s, const rp_isa *isa, int dtype)
+{
+    case_t *c = start_loop(s, dtype);
+    rp_attention *p = &c->g.forward;
+    const int64_t count = choose_size(&c->s, 200), columns = 1 + choose_size(&c->s, 70);
+    const double divisor = (double)between(&c->s, 1, 9);
+    p->B = 1;
+    operand_t *out = lay(c, (operand_t){.name = "rows",
+                                        .array = &p->results.out,
+                                        .n = {1, 1, count, columns},
+                                        .in_rows = 1,
+                                        .repeat = REPEAT_HEADS,
+                                        .result = WRITTEN});
+    prepare(c);
+    rp_status status =
+        isa->kernels[dtype]->index_rows(out->block.data, count, columns, divisor);
+    const row_t at = {.c = c};
+    for (int64_t n = 0; n < count; n++)
+        for (int64_t k = 0; k < columns; k++) {
+            double number = (double)n / divisor;
+            expect(&at, &p->results.out, 0, n, k,
+                   dtype == RP_F32 ? (double)(float)number : number, 0);
+        }
+    int is_wrong = judge(c, 0) || status != RP_OK;
+    free_case(c);
+    return is_wrong;
+}
+
+/* Whether a line has zeros, ones and others; of others nothing else need be found. */
+static int
+check_mask_numbers(source_t s, const rp_isa *isa, int dtype)
+{
+    case_t *c = start_loop(s, dtype);
+    rp_attention *p = &c->g.forward;
+    static const double numbers[] = {0, -0.0, 1, 1, 0.5, -1};
+    static const int ranges[][2] = {{0, 2}, {2, 4}, {0, 4}, {0, 6}};
+    const int *range = ranges[pick(&c->s, 4)];
+    const int64_t count = 1 + choose_size(&c->s, 140) * between(&c->s, 1, 12);
+    int wanted = 0;
+    p->B = 1;
+    operand_t *line = lay_operand(c, "line", &p->query, 1, count, NUMBERS, REPEAT_ROWS);
+    for (int64_t k = 0; k < count; k++) {
+        int end = range[1] > 4 && !once_in(&c->s, 40) ? 4 : range[1]; /* few others */
+        double x = numbers[range[0] + pick(&c->s, end - range[0])];
+        put_number(line, item_at(line, 0, 0, 0, k), x);
+        wanted |= x == 0 ? RP_ZEROS : x == 1 ? RP_ONES : RP_OTHERS;
+    }
+    int found = isa->kernels[dtype]->mask_numbers(p->query.data, p->query.col, count);
+    int is_wrong = wanted >= RP_OTHERS ? found < RP_OTHERS : found != wanted;
+    if (is_wrong)
+        fprintf(stderr, "mask_numbers: %d, expected %d, of %" PRId64 " numbers\n",
+                found, wanted, count);
+    free_case(c);
+    return is_wrong;
+}
+
+/* One problem of something else. */
+static int
+check_others(source_t s, const rp_isa *isa, int dtype)
+{
+    switch (pick(&s, 8)) {
+    case 0:
+        return check_product(s, isa, dtype);
+    case 1:
+        return check_index_rows(s, isa, dtype) || check_mask_numbers(s, isa, dtype) ||
+               !(isa->kernels[dtype]->fma_loop(3) > 0);
+    default:
+        return check_gufunc(s, isa, dtype);
+    }
+}
+
+#endif
