@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from copied import ROOT
-from mutations import Mutation, c_mutations
+from mutations import Mutation, c_mutations, function_before
 
 sys.path.append(str(ROOT / "tests" / "core"))
 import harness
@@ -92,9 +92,8 @@ def place_of(mutation: Mutation, text: str) -> Place:
     last = text.index("\n", mutation.end)
     old = text[first:last]
     new = text[first : mutation.start] + mutation.new + text[mutation.end : last]
-    # the name of a function begins a line
-    names = re.findall(r"^(\w+)\(", text[: mutation.start], flags=re.MULTILINE)
-    return Place(mutation.path, names[-1], old.strip(), new.strip())
+    function = function_before(text, mutation.start)
+    return Place(mutation.path, function, old.strip(), new.strip())
 
 
 @functools.cache

@@ -212,6 +212,12 @@ def c_mutations(path: str, text: str) -> list[Mutation]:
     return numbered(path, found)
 
 
+def function_before(text: str, place: int) -> str:
+    """Return the last function of C whose name is before a place: it begins a line."""
+    names = re.findall(r"^(\w+)\(", text[:place], flags=re.MULTILINE)
+    return names[-1] if names else ""
+
+
 def choose(mutations: list[Mutation], count: int, seed: int) -> list[Mutation]:
     """Return those that come first by a digest of key and seed.
 

@@ -252,12 +252,18 @@ def test_a_program_of_a_mutant_ends_well_or_not(
     assert row == {"verdict": verdict, "by": by}
 
 
-def test_lines_that_programs_do_not_run_are_counted(monkeypatch):
-    kernel = {"12": [3, []], "7": [0, []], "9": [0, []]}
-    counts = {"csrc/kernels/a.h": kernel, "csrc/python/b.c": kernel}
-    counts["csrc/runtime/c.c"] = {"1": [1, []]}
-    share = covered_core.share_of(counts)
-    assert share == (2, {"csrc/kernels/a.h": [7, 9]}) and share.percent == 50
+def test_lines_that_programs_do_not_run_are_counted(tmp_path, monkeypatch):
+    names = ("csrc/kernels/a.h", "csrc/python/b.c", "csrc/runtime/c.c")
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(C, encoding="utf-8")
+    excepted = {names[2]: {"sum": "a reason"}}
+    monkeypatch.setattr(covered_core, "ROOT", tmp_path)
+    monkeypatch.setattr(covered_core, "EXCEPTIONS", excepted)
+    lines = {"11": [3, []], "7": [0, []], "9": [0, []]}
+    share = covered_core.share_of(dict.fromkeys(names, lines))
+    assert share == (2, {names[0]: [7, 9]}, {(names[2], "sum"): 2})
+    assert share.percent == 50
 
 
 def test_less_covered_files_of_c_and_relpos_as_a_whole_are_listed():
