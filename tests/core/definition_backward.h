@@ -27,7 +27,8 @@ value_gradients(const row_t *x, const cell_t *cell, double relative)
         dp.sum += cell->z * grad * value;
         dp.size += cell->z * fabs(grad) * size;
         double share = cell->p * cell->z * grad;
-        double off = (relative * cell->p + least_weight(c)) * cell->z * fabs(grad);
+        double off =
+            (relative * cell->p + least_weight(c, relative)) * cell->z * fabs(grad);
         expect(x, &g->grad_value, x->hk, cell->j, d, share, off);
         for (int k = 0; k < rows->count; k++)
             expect(x, &g->grad_rel_value, x->h, rows->row[k], d, share, off);
@@ -131,7 +132,7 @@ expect_gradients(const row_t *x, term_t *dp)
     rp_gradients *g = &c->g;
     const rp_attention *p = &g->forward;
     const double relative = rounding(c) * (24 + 8 * x->size + (double)x->n / 8);
-    const double least = least_weight(c);
+    const double least = least_weight(c, relative);
     double grad_lse = number_of(c, &g->grad_lse, x->b, x->h, x->i, 0);
     term_t delta = {0, 0};
     double largest = 0;

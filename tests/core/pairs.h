@@ -236,7 +236,7 @@ lay_fire_offsets(case_t *c, int repeat)
         }
 }
 
-/* Lines whose starts rise. */
+/* Lines whose starts rise; x may lie below the first. */
 static void
 lay_fire_lines(case_t *c)
 {
@@ -246,7 +246,7 @@ lay_fire_lines(case_t *c)
                                REPEAT_BATCH | choose_repeat(s, REPEAT_HEADS));
     if (c->numbers == SPREAD || c->numbers == FALLING)
         scale_numbers(o, 50);
-    double start = -1;
+    double start = (double)between(s, -3, 3);
     for (int64_t k = 0; k < p->fire.ranges; k++) {
         start += (double)(draw(s) % 1000) * 1e-3;
         for (int64_t h = 0; h < p->H; h++)

@@ -144,16 +144,6 @@ DEFECTS = {
         "        origin = offset < 0 ? INT64_MIN : INT64_MAX;",
         "origin = (int64_t)((uint64_t)offset + (uint64_t)min);",
     ),
-    "FIRE below the start of its first line": Defect(
-        "csrc/kernels/attention/terms/fire_reach.h",
-        "n > 0 ? RP_MAX(x.low, f->starts[n]) : x.low",
-        "RP_MAX(x.low, f->starts[n])",
-    ),
-    "a floor of other keys than the nearest": Defect(
-        "csrc/kernels/attention/tiles/weightless.h",
-        "T low = reach[0] - q->norm * norm;",
-        "T low = reach[1] + q->norm * norm;",
-    ),
     "a table that overflows while it is packed": Defect(
         "csrc/kernels/attention/tiles/backward/pack.h",
         "packed_not_finite(&gp->query_rows)",
