@@ -162,7 +162,8 @@ def compare(
         Each is a torch module, a layer of `relpos.nn` or another object with a
         `backward`, or a function. Gradients of a function of tensors are autograd's. A
         function of arrays has gradients if it is a function of relpos with
-        `return_context`, or returns such a result. Modules and layers run in eval mode.
+        `return_context`, or returns such a result. A module of `relpos.nn` whose class
+        has no `backward` has none. Modules and layers run in eval mode.
         Their mode, parameters, buffers and gradients are put back afterwards, and so is
         the state of the generators that NumPy's and torch's functions share.
     *inputs : array_like or tensor
