@@ -264,11 +264,28 @@ def odd_operand(rnd, rng, call, name):
     ])  # fmt: skip
 
 
+def spoil(rnd, rng, call, names, dtype):
+    """Put something that is out of place into a dict."""
+    draw = rnd.random()
+    if draw < 0.3:
+        name, (low, high) = rnd.choice([*LIMITS.items()])
+        far = rnd.choice(hostile_objects.FAR)
+        call[name] = rnd.choice([low - 1, low - far, high + 1, high + far, -far])
+    elif draw < 0.5 and "grad_out" in call and call["grad_out"].ndim == 5:
+        shape = rnd.choice([(2, 1), (1, 3), (3,)])  # of a batch (2, 3)
+        call["rel_key"] = normal(rng, *shape, 2, 9, 4, dtype=dtype)
+        call["grad_rel_key"] = np.zeros_like(call["rel_key"])
+    else:
+        for name in rnd.sample(sorted(set(names)), rnd.choice([1, 2])):
+            call[name] = odd_operand(rnd, rng, call, name)
+
+
 def of_dict(rnd, rng):
     """A call of attention_forward or attention_backward."""
     kernels = _core.by_isa[rnd.choice(list(_core.by_isa))]
     call = dict_arguments(rnd, rng)
-    batch, is_backward = call["out"].shape[:-3], rnd.random() < 0.5
+    batch, dtype = call["out"].shape[:-3], call["out"].dtype
+    is_backward = rnd.random() < 0.5
     function = kernels.attention_forward
     results = ["out"]
     if is_backward:
@@ -290,12 +307,8 @@ def of_dict(rnd, rng):
         name, kind = rnd.choice(numbers), "changing"
         call[name] = changing(rnd, call[name], call[rnd.choice(arrays)])
     elif draw > 0.4:
-        for name in rnd.sample(sorted(set(names) - {"operands"}), rnd.choice([1, 2])):
-            call[name] = odd_operand(rnd, rng, call, name)
         kind = "odd"
-        if is_backward and batch == (2, 3) and rnd.random() < 0.2:
-            call["rel_key"] = normal(rng, 2, 1, 2, 9, 4, dtype=call["out"].dtype)
-            call["grad_rel_key"] = np.zeros_like(call["rel_key"])
+        spoil(rnd, rng, call, names[:-1], dtype)
 
     def define():
         given = definition_of(call)
