@@ -46,7 +46,7 @@ HANGS_AFTER = 300  # seconds
 
 
 class Fault(Exception):
-    """What is wrong with the outcome of a call."""
+    """The outcome of a call is wrong."""
 
 
 # ---- what arguments hold -------------------------------------------------------------
