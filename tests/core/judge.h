@@ -144,7 +144,8 @@ mark_items(const operand_t *o)
     return is_item;
 }
 
-/* How far an item may be off in all. `total`: the sum of the sizes of all items. */
+/* How far an item may be off in all. `total`: the sum of the sizes of all items, and of what
+ * they may be off: both are in running sums. */
 static double
 allowed(const case_t *c, const operand_t *o, size_t item, double total)
 {
@@ -199,7 +200,7 @@ judge_result(const case_t *c, operand_t *o, int only_bounds)
     int is_free = o->array == &c->g.forward.results.row_max ||
                   o->array == &c->g.forward.results.row_sum;
     for (size_t k = 0; k < count; k++)
-        total += isfinite(o->want[k]) ? fabs(o->want[k]) : 0;
+        total += isfinite(o->want[k]) ? fabs(o->want[k]) + o->tolerance[k] : 0;
     if (!only_bounds)
         add_initial(o, count);
     for (; item < count && !is_wrong; item++) {

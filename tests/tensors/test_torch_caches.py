@@ -135,7 +135,8 @@ def gradients(position):
 
 def test_every_cached_function_is_tried():
     own = {"relpos.torch.nn._positions._cached_buckets"}
-    others = {  # of classes: True or False, and another form of the class
+    others = {  # arrays; of classes: True or False, and another form of the class
+        "relpos.torch.nn._positions._bucket_array",
         "relpos.torch._transformers.registry._asks",
         "relpos.torch._tracing._without_setup_context",
     }

@@ -159,11 +159,13 @@ def test_gradients_are_those_of_all_rows():
         out = case.call(module, tokens(4))
         out.square().sum().backward()
         gradients.append([out, *(p.grad for p in module.parameters())])
+    # some are sums that cancel: all are compared with the largest of them
+    largest = max(x.abs().max() for x in gradients[1] if x is not None)
     for mine, expected in zip(*gradients, strict=True):
         if expected is None:
             assert mine is None
-            continue
-        torch.testing.assert_close(mine, expected, rtol=1e-5, atol=1e-5)
+        else:
+            assert (mine - expected).abs().max() <= 1e-6 * largest
 
 
 def test_dropout_draws_for_every_row_whatever_the_length():

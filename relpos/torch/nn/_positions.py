@@ -220,14 +220,21 @@ class TransformerXL(Position):
         }
 
 
+@lru_cache(maxsize=64)
+def _bucket_array(recipe: Callable[..., Any], rows: int, **sizes: Any) -> Array:
+    """Return the buckets of a recipe for tables of so many rows."""
+    # The buckets do not depend on the numbers of a table: any table of `rows` will do.
+    buckets: Array = recipe(np.zeros((rows, 1)), **sizes)["buckets"]
+    return buckets
+
+
 # Layers of one size share their buckets. `without_modes` is needed because the cache
 # outlives the modes of a call: a tensor made in inference mode would break a later
 # training.
 @lru_cache(maxsize=64)
 def _cached_buckets(recipe: Callable[..., Any], rows: int, **sizes: Any) -> Tensor:
-    """Return the buckets of a recipe for tables of so many rows."""
-    # The buckets do not depend on the numbers of a table: any table of `rows` will do.
-    return without_modes(recipe(np.zeros((rows, 1)), **sizes)["buckets"])
+    """Return `_bucket_array` as a tensor."""
+    return without_modes(_bucket_array(recipe, rows, **sizes))
 
 
 # A recipe computes the buckets on arrays of NumPy. A compiled program takes the result
@@ -258,17 +265,13 @@ class UsedRows(NamedTuple):
         }
 
 
-@lru_cache(maxsize=64)
-def _buckets_as_array(max_relative_position: int | None, num_buckets: int) -> Array:
-    """Return `deberta_buckets` as an array, which tracing does not see."""
-    return deberta_buckets(max_relative_position, num_buckets).numpy()
-
-
 def used_by_deberta(
     max_relative_position: int | None, num_buckets: int, lowest: int, highest: int
 ) -> UsedRows:
     """Return the rows that relative positions from lowest to highest use."""
-    buckets = _buckets_as_array(max_relative_position, num_buckets)
+    # Neither tracing nor a mode of torch sees the array.
+    longest = max_relative_position
+    buckets = _bucket_array(recipes.deberta, 2 * num_buckets, max_position=longest)
     farthest = len(buckets) // 2  # the middle one is that of relative position 0
     # positions beyond the ends have the rows of the ends
     first, last = (min(max(n + farthest, 0), 2 * farthest) for n in (lowest, highest))
