@@ -15,7 +15,6 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules import module as torch_module
 
 from relpos._settings import kernels
 from relpos.torch._tensors import array_of, under_autocast
@@ -75,7 +74,7 @@ def is_plain_linear(layer: nn.Module) -> bool:
     """
     if type(layer) is not nn.Linear or "forward" in vars(layer):
         return False
-    if any(getattr(torch_module, name) for name in _GLOBAL_HOOKS):
+    if any(getattr(nn.modules.module, name) for name in _GLOBAL_HOOKS):
         return False
     return not any(vars(layer)[name] for name in _HOOKS)
 

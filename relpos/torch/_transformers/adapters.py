@@ -407,7 +407,7 @@ class _DisentangledSelfAttention(Keeping):
         if tables is None:
             tables = tuple(layer(rows) for layer in layers.values())
         elif used is not None:
-            terms.update(used.terms(self.buckets))
+            terms = {**terms, **used.terms(self.buckets)}
         for name, table in zip(layers, tables, strict=True):
             terms[name] = split_heads(table, self.num_attention_heads)  # type: ignore[literal-required]
         return terms
