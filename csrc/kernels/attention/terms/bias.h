@@ -211,8 +211,9 @@ add_bias_by_offset(const rp_attention *p, int64_t b, int64_t h, int64_t i, int64
     T last = bias_of_row(p, b, h, pair_row(p, 0, b, i, end - 1, table));
     for (int64_t j = j0; j < run.begin; j++, s++)
         *s = add_or_hide(*s, first);
-    const char *at = rp_at(&table->array, b, h, run.begin + shift);
     count = run.end - run.begin;
+    /* the rows of pairs outside of the table may be far from it */
+    const char *at = count > 0 ? rp_at(&table->array, b, h, run.begin + shift) : NULL;
     if (step == (ptrdiff_t)sizeof(T))
         for (int64_t n = 0; n < count; n++)
             s[n] = add_or_hide(s[n], log2_units(((const T *)at)[n]));
