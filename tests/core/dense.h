@@ -29,27 +29,35 @@ lay_skew(gufunc_t *x)
 }
 
 static void
-want_skew(const gufunc_t *x)
-{
-    for (int64_t b = 0; b < x->n[0]; b++)
-        for (int64_t i = 0; i < x->n[1]; i++)
-            for (int64_t j = 0; j < x->n[3]; j++)
-                want(x, 1, b, 0, i, j, get(x, 0, b, 0, i, x->n[1] - 1 - i + j), 0);
-}
-
-static void
 lay_unskew(gufunc_t *x)
 {
     take_skewed(x, 0);
 }
 
+/* Column j of the narrow array is column q - 1 - i + j of row i of the wide one. */
+static void
+want_skewed(const gufunc_t *x, int narrows)
+{
+    const int64_t columns = x->n[narrows ? 3 : 2];
+    for (int64_t b = 0; b < x->n[0]; b++)
+        for (int64_t i = 0; i < x->n[1]; i++)
+            for (int64_t j = 0; j < columns; j++) {
+                const int64_t wide = x->n[1] - 1 - i + j;
+                want(x, 1, b, 0, i, narrows ? j : wide,
+                     get(x, 0, b, 0, i, narrows ? wide : j), 0);
+            }
+}
+
+static void
+want_skew(const gufunc_t *x)
+{
+    want_skewed(x, 1);
+}
+
 static void
 want_unskew(const gufunc_t *x)
 {
-    for (int64_t b = 0; b < x->n[0]; b++)
-        for (int64_t i = 0; i < x->n[1]; i++)
-            for (int64_t j = 0; j < x->n[2]; j++)
-                want(x, 1, b, 0, i, x->n[1] - 1 - i + j, get(x, 0, b, 0, i, j), 0);
+    want_skewed(x, 0);
 }
 
 static void

@@ -55,8 +55,9 @@ typedef struct {
     source_t s;
     int dtype, kind, is_backward;
     numbers_t numbers;
-    int mixed;   /* a kind of 16 bits that most arrays have, or RP_OWN */
-    int is_even; /* batch items lie evenly apart, as those of a loop do */
+    int mixed;     /* a kind of 16 bits that most arrays have, or RP_OWN */
+    int is_even;   /* batch items lie evenly apart, as those of a loop do */
+    double slopes; /* sizes of all dS of a backward, and what they may be off, in sum */
     rp_gradients g;
     rp_graph_gradients graph;
     operand_t operands[MOST_OPERANDS];

@@ -350,7 +350,8 @@ lay_pairs(case_t *c)
         lay_fire(c);
     if (c->numbers != SEEN && once_in(s, 6)) /* 0 times NaN may be 0 or NaN */
         p->dropout = (rp_dropout){(double)between(s, 1, 9) / 10, draw(s)};
-    p->beyond = once_in(s, 3) ? RP_ZERO : RP_CLIP;
+    /* a row beyond the table is no number or 0, and so is what NaN times it adds */
+    p->beyond = once_in(s, 3) && c->numbers != SEEN ? RP_ZERO : RP_CLIP;
     p->weigh_all = once_in(s, 4);
     if (once_in(s, 8))
         choose_part(c);
