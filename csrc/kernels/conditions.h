@@ -62,8 +62,8 @@ is_spread(const rp_array *a, int64_t B, int64_t H, int64_t rows, int64_t columns
     return B == 1 || (a->batch && is_apart(a, B));
 }
 
-/* Whether `count` results begin at places of their own, and
- * not where anything that is read begins. */
+/* Whether `count` results begin at places of their own, and not where anything that is read
+ * begins. */
 RP_INLINE int
 begin_apart(const rp_array *const results[], int count, const rp_array *const read[],
             int read_count)

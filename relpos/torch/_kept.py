@@ -85,7 +85,7 @@ def project_by(
     layers: Sequence[Any],
     used: slice | None = None,
 ) -> tuple[Tensor, ...] | None:
-    """As `project`, by layers; None unless all of them are a Linear of torch's own."""
+    """Return `project` by layers; None unless each is a Linear of torch's own."""
     if torch.compiler.is_compiling() or not all(map(is_plain_linear, layers)):
         return None
     pairs = [Projection(layer.weight, layer.bias) for layer in layers]
@@ -130,6 +130,7 @@ def _kept(
     """Return what a module keeps of these tensors, made anew where it is of others."""
     settings = (
         under_autocast(projections[0].weight.dtype),
+        id(kernels()),  # which compute encodings
         torch.get_num_threads(),
         _precision(),
         rows.arguments if isinstance(rows, Encodings) else None,
@@ -153,7 +154,8 @@ def _precision() -> str:
     matmul: Any = getattr(torch.backends.mkldnn, "matmul", None)
     if matmul is None:  # before torch 2.9
         return torch.get_float32_matmul_precision()
-    # the function above raises where a program has used both this and its setter
+    # get_float32_matmul_precision raises if a program has used both this setting and
+    # set_float32_matmul_precision
     precision: str = matmul.fp32_precision
     return precision
 

@@ -19,6 +19,8 @@ from torch.nn.utils import parameters_to_vector, parametrize, vector_to_paramete
 from torch.overrides import TorchFunctionMode
 
 import relpos.torch as rt
+from relpos import _core
+from relpos._settings import use_isa
 from relpos.torch import _kept
 from relpos.torch.nn._positions import deberta_buckets, used_by_deberta
 
@@ -488,9 +490,20 @@ def test_nothing_is_kept_where_a_call_is_traced(name):
     assert not is_kept(case)
 
 
+@pytest.mark.parametrize("grad", [False, True])
+def test_an_empty_input(grad):
+    case = deberta()
+    with torch.set_grad_enabled(grad):
+        assert case.call(case.module, tokens(0)).shape == (2, 0, WIDTH)
+
+
 def test_settings_of_products_are_seen():
     case = layer_of("deberta")
     inferred(case)
+    first = _kept._KEPT[case.module]
+    with use_isa("base"):
+        inferred(case)
+    assert (_kept._KEPT[case.module] is first) == (_core.isa == "base")
     first = _kept._KEPT[case.module]
     before = torch.get_num_threads()
     torch.set_num_threads(before + 1)

@@ -401,9 +401,11 @@ class _DisentangledSelfAttention(Keeping):
         terms = self._rows(relative_pos)
         used = None
         if relative_pos is None and not torch.compiler.is_compiling():
-            used = used_by_deberta(*_bucket_sizes(self), 1 - length, length - 1)
+            farthest = max(length, 1) - 1  # an empty input has a table, too
+            used = used_by_deberta(*_bucket_sizes(self), -farthest, farthest)
         # The same rows are projected to keys of positions and to queries of positions.
-        tables = project_by(self, rows, [*layers.values()], used and used.rows)
+        used_rows = None if used is None else used.rows
+        tables = project_by(self, rows, [*layers.values()], used_rows)
         if tables is None:
             tables = tuple(layer(rows) for layer in layers.values())
         elif used is not None:
