@@ -102,11 +102,22 @@ def read_operands(
     dict[str, Array],
     tuple[int, ...],
     tuple[int, ...],
-    str,
-    str,
-    list[str],
     tuple[str, str, int] | None,
 ]: ...
+def apply_rules(
+    inputs: dict[str, Array],
+    beyond: int,
+    is_causal: bool,
+    left: int,
+    right: int,
+    first: int | None,
+    buckets: Array | None,
+    scale: float | None,
+    softcap: float | None,
+    fire: tuple[int, int, bool] | None,
+    is_graph: bool,
+    /,
+) -> tuple[Any, ...]: ...
 def know_tensors(tensor: type[Any], parameter: type[Any], /) -> bool: ...
 def read_tensors(
     names: tuple[str, ...],

@@ -1,7 +1,7 @@
 /* arguments.c: arguments of attention as their caller gave them, one at a time, for direct.c:
  * flags, numbers, and plain arrays or tensors. Each function returns whether it took the
  * value. None raises: what is not taken is left to Python. */
-#include "module.h"
+#include "rules.h"
 
 #include <math.h>
 
@@ -28,14 +28,14 @@ take_int(PyObject *value, int64_t *number)
     return !overflow && *number < RP_FARTHEST / 4 && *number > -RP_FARTHEST / 4;
 }
 
-/* A number that float32 has, as it has its products with log2(e). */
 static int
-take_real(PyObject *value, double *number)
+take_real(PyObject *value, int *has, double *number)
 {
     if (!PyFloat_CheckExact(value))
         return 0;
+    *has = 1;
     *number = PyFloat_AsDouble(value);
-    return fabs(*number) > 1e-30 && fabs(*number) < 1e30;
+    return isfinite(*number);
 }
 
 /* An integer for all batch items. */
@@ -52,14 +52,13 @@ take_item(PyObject *value, direct_call *d, int index, int64_t *number)
 static int
 take_window(direct_call *d, PyObject *value)
 {
-    int64_t *sides[] = {&d->left, &d->right};
+    int64_t *sides[] = {&d->rules.left, &d->rules.right};
     if (!PyTuple_CheckExact(value) || PyTuple_Size(value) != 2)
         return 0;
     for (int i = 0; i < 2; i++) {
         PyObject *side = PyTuple_GetItem(value, i);
         if (side != Py_None && (!take_int(side, sides[i]) || *sides[i] < 0))
             return 0;
-        d->has_window |= side != Py_None;
     }
     return 1;
 }
@@ -69,8 +68,9 @@ take_beyond(direct_call *d, PyObject *value)
 {
     if (!PyUnicode_CheckExact(value))
         return 0;
-    d->raises = PyUnicode_CompareWithASCIIString(value, "raise") == 0;
-    return d->raises || PyUnicode_CompareWithASCIIString(value, "clip") == 0;
+    int raises = PyUnicode_CompareWithASCIIString(value, "raise") == 0;
+    d->rules.beyond = raises ? RAISE_BEYOND : RP_CLIP;
+    return raises || PyUnicode_CompareWithASCIIString(value, "clip") == 0;
 }
 
 enum {
@@ -111,13 +111,13 @@ static dict_entry others[] = {
 static int
 take_other(direct_call *d, int index, PyObject *value)
 {
-    rp_attention *p = &d->call.problem.forward;
+    call_rules *rules = &d->rules;
     int64_t threads;
     switch (index) {
     case DROPOUT:
         return PyFloat_CheckExact(value) && PyFloat_AsDouble(value) == 0;
     case CAUSAL:
-        return take_flag(value, &d->is_causal);
+        return take_flag(value, &rules->is_causal);
     case GQA:
         return take_flag(value, &d->groups);
     case BEYOND:
@@ -125,22 +125,22 @@ take_other(direct_call *d, int index, PyObject *value)
     case RETURN_LSE:
         return take_flag(value, &d->has_lse);
     case SCALE:
-        return take_real(value, &p->scale);
+        return take_real(value, &rules->has_scale, &rules->scale);
     case OFFSET:
         return take_item(value, d, QUERY_OFFSET, &d->offset);
     case LENGTHS:
         return take_item(value, d, KEY_LENGTHS, &d->length);
     case FIRST:
-        d->has_first = 1;
-        return take_int(value, &d->first);
+        rules->has_first = 1;
+        return take_int(value, &rules->first);
     case WINDOW:
         return take_window(d, value);
     case SOFTCAP:
-        return take_real(value, &p->softcap) && p->softcap > 0;
+        return take_real(value, &rules->has_softcap, &rules->softcap);
     case THREADS:
         if (!take_int(value, &threads) || threads < 1 || threads > RP_MAX_THREADS)
             return 0;
-        p->threads = (int)threads;
+        d->call.problem.forward.threads = (int)threads;
         return 1;
     default: /* weights are made in Python, and contexts, which tensors do not have */
         return value == Py_False && !(d->of_tensors && index == RETURN_CONTEXT);
@@ -285,78 +285,32 @@ check_arguments(direct_call *d)
     return 1;
 }
 
-/* ---- what shapes and numbers say together -------------------------------------------- */
+/* ---- what they say together ---------------------------------------------------------- */
 
-/* Where a table of so many rows begins: centred, or at the first that is given. */
-static int
-take_origin(const direct_call *d, int64_t rows, int is_centred, int64_t *first)
+/* Stores what follows from the rules, once the letters have become the problem's sizes. */
+static void
+store_facts(const call_rules *rules, rp_attention *p)
 {
-    *first = is_centred ? -(rows / 2) : d->first;
-    return !is_centred || rows % 2 == 1;
-}
-
-/* Places tables on the line of relative positions as `place_tables` of Python does where no
- * row has to be gathered: tables of vectors have equally many. */
-static int
-place_tables(direct_call *d)
-{
-    rp_attention *p = &d->call.problem.forward;
-    const int64_t *dims = d->call.dims;
-    int64_t rows = -1, bias = dims['B'];
-    for (const char *letter = "ACW"; *letter; letter++) {
-        if (dims[(int)*letter] >= 0 && rows >= 0 && dims[(int)*letter] != rows)
-            return 0;
-        rows = dims[(int)*letter] >= 0 ? dims[(int)*letter] : rows;
-    }
-    int is_centred = !d->has_first || (rows >= 0 && rows != bias);
-    if ((rows >= 0 && !take_origin(d, rows, !d->has_first, &p->rel_key.first)) ||
-        (bias >= 0 && !take_origin(d, bias, is_centred, &p->rel_bias.first)))
-        return 0;
-    if (!d->raises || p->Lq == 0 || p->B == 0)
-        return 1;
-    int64_t keys = d->call.items[KEY_LENGTHS].owner != NULL ? d->length : p->Lk;
-    int64_t low = 1 - p->Lq - d->offset, high = keys - 1 - d->offset;
-    low = low < -d->left ? -d->left : low;
-    high = high > d->right ? d->right : high;
-    if (low > high || keys == 0) /* no pair is seen */
-        return 1;
-    return (rows < 0 || (low >= p->rel_key.first && high < p->rel_key.first + rows)) &&
-           (bias < 0 || (low >= p->rel_bias.first && high < p->rel_bias.first + bias));
-}
-
-static int
-take_settings(direct_call *d)
-{
-    attention_call *call = &d->call;
-    rp_attention *p = &call->problem.forward;
-    int has_tables = p->rel_key.array.data || p->rel_query.array.data ||
-                     p->rel_value.array.data || p->rel_bias.array.data;
-    d->right = d->is_causal && d->right > 0 ? 0 : d->right;
-    p->sight.window_left = d->left;
-    p->sight.window_right = d->right;
-    if (take_dimensions(call) < 0 || p->D == 0 ||
-        (!has_tables && (d->has_first || d->buckets.owner != NULL)) ||
-        (p->pos_bias_v.data && !p->rel_key.array.data) ||
-        (p->Lq != p->Lk && call->items[QUERY_OFFSET].owner == NULL &&
-         (has_tables || d->is_causal || d->has_window)) ||
-        d->length < 0 || d->length > p->Lk)
-        return 0;
-    if (p->scale == 0)
-        p->scale = 1 / sqrt((double)p->D);
-    if (!place_tables(d))
-        return 0;
-    p->rel_query.first = p->rel_value.first = p->rel_key.first;
-    return 1;
+    p->scale = rules->scale;
+    p->softcap = rules->softcap;
+    p->sight.window_left = rules->left;
+    p->sight.window_right = rules->right;
+    p->rel_key.first = rules->of_vectors.first;
+    p->rel_bias.first = rules->of_bias.first;
 }
 
 int
 fit_arguments(direct_call *d)
 {
+    attention_call *call = &d->call;
     shape_rules rules = {.groups = d->groups};
     /* no Python code runs from here on until the kernel has returned */
-    return take_views(&d->call) == 0 && fit_shapes(&d->call, rules).rule == FITS &&
-           !may_overwrite(&d->call) && gather_tables(d) && check_arguments(d) &&
-           lay_out(&d->call) == 0 && take_settings(d) && are_sums_numbers(&d->call);
+    if (take_views(call) < 0 || fit_shapes(call, rules).rule != FITS ||
+        may_overwrite(call) || !apply_rules(call, &d->rules) || !gather_tables(d) ||
+        !check_arguments(d) || lay_out(call) < 0)
+        return 0;
+    store_facts(&d->rules, &call->problem.forward);
+    return take_dimensions(call) == 0 && are_sums_numbers(call);
 }
 
 int

@@ -67,19 +67,6 @@ fill_offsets(attention_call *call, int index)
     }
 }
 
-/* The number of a batch item, flattened, of a vector that is broadcast to a shape. */
-static int64_t
-number_of(const array_view *view, const npy_intp *shape, int ndim, int64_t item)
-{
-    ptrdiff_t offset = 0;
-    for (int back = 1; back <= ndim; back++) {
-        npy_intp length = shape[ndim - back];
-        offset += item % length * stride_along(view, view->ndim - back, length);
-        item /= length;
-    }
-    return *(const int64_t *)(view->data + offset);
-}
-
 /* One integer per batch item, copied, none of which may lead out of memory. */
 static int
 fill_items(attention_call *call, int index)
@@ -97,8 +84,9 @@ fill_items(attention_call *call, int index)
         return reject(call, PyExc_ValueError, name,
                       "must have one entry per batch item");
     for (int64_t b = 0; b < p->B; b++) {
-        items[b] = number_of(view, is_flat ? view->shape : call->batch_shape,
-                             is_flat ? 1 : call->batch_ndim, b);
+        ptrdiff_t offset = item_offset(view, is_flat ? view->shape : call->batch_shape,
+                                       is_flat ? 1 : call->batch_ndim, 0, b);
+        items[b] = *(const int64_t *)(view->data + offset);
         if (items[b] < lowest || items[b] > highest)
             return reject(call, PyExc_ValueError, name, "is out of range");
     }

@@ -1,10 +1,6 @@
 /* buckets.c: tables whose rows are listed by relative position, for direct.c. The rows that
  * the pairs of a call can use are gathered into tables of one row for each position. */
-#include "module.h"
-
-static const int tables[] = {REL_KEY, REL_QUERY, REL_VALUE, REL_BIAS};
-
-enum { TABLES = sizeof tables / sizeof *tables };
+#include "rules.h"
 
 /* Takes a copy, because another thread may write to the rows after they were checked. */
 int
@@ -12,17 +8,11 @@ take_buckets(direct_call *d, PyObject *value)
 {
     array_view view = {0};
     PyObject *array = plain_array(d, value), *copy = NULL;
-    if (array != NULL && take_view(array, &view) && d->buckets.owner == NULL &&
+    if (array != NULL && take_view(array, &view) && d->rules.buckets.owner == NULL &&
         view.kind == KIND_I64 && view.is_behaved && view.ndim == 1 && view.shape[0] > 0)
         copy = PyArray_NewCopy((PyArrayObject *)array, NPY_CORDER);
     Py_XDECREF(array);
-    return copy != NULL && take_view(copy, &d->buckets);
-}
-
-static int64_t
-clamp(int64_t x, int64_t low, int64_t high)
-{
-    return x < low ? low : x > high ? high : x;
+    return copy != NULL && take_view(copy, &d->rules.buckets);
 }
 
 /* The axis of a table's rows. */
@@ -30,35 +20,6 @@ static int
 row_axis(int index, const array_view *view)
 {
     return view->ndim - (operand_rows[index].shape[2] == '1' ? 1 : 2);
-}
-
-/* Keeps as many buckets as the queries and keys can use. Their number decides how a table is
- * read, and with it the bits of results, so that it does not depend on the offset. The buckets
- * at the ends serve the positions beyond them. */
-static int
-use_visible(direct_call *d)
-{
-    int64_t queries = d->call.dims['q'], keys = d->call.dims['k'];
-    int64_t count = d->buckets.shape[0], first = d->has_first ? d->first : -(count / 2);
-    int64_t used = clamp(queries + keys - 1, 1, count);
-    if (d->raises || (!d->has_first && count % 2 == 0) ||
-        (queries != keys && d->call.items[QUERY_OFFSET].owner == NULL))
-        return 0;
-    d->has_first = 1;
-    d->first = first;
-    if (queries > 0 && keys > 0)
-        d->first = clamp(1 - queries - d->offset, first, first + count - used);
-    else
-        used = count;
-    npy_intp length = (npy_intp)used;
-    PyObject *part = PyArray_SimpleNew(1, &length, NPY_INT64);
-    if (part == NULL)
-        return 0;
-    memcpy(PyArray_DATA((PyArrayObject *)part),
-           (const int64_t *)d->buckets.data + (d->first - first),
-           (size_t)used * sizeof(int64_t));
-    Py_DECREF(d->buckets.owner);
-    return take_view(part, &d->buckets);
 }
 
 /* Copies the rows that the buckets list along an axis, the last one or that before it. */
@@ -111,38 +72,30 @@ gather_table(attention_call *call, int index, const array_view *buckets)
     return 1;
 }
 
-/* Whether all tables have equally many rows, and each bucket is one of them. */
+/* Whether a table's rows can be copied as bytes: objects cannot. */
 static int
-check_rows(const direct_call *d)
+can_copy(const array_view *view)
 {
-    const int64_t *rows = (const int64_t *)d->buckets.data;
-    int64_t count = -1;
-    for (int i = 0; i < TABLES; i++) {
-        const array_view *view = &d->call.views[tables[i]];
-        if (view->owner == NULL)
-            continue;
-        npy_intp length = view->shape[row_axis(tables[i], view)];
-        if (!view->is_behaved || view->kind == KIND_OTHER ||
-            (count >= 0 && length != count))
-            return 0;
-        count = length;
-    }
-    for (npy_intp n = 0; count >= 0 && n < d->buckets.shape[0]; n++)
-        if (rows[n] < 0 || rows[n] >= count)
-            return 0;
-    return 1;
+    return view->is_behaved && view->kind != KIND_OTHER;
 }
 
 int
 gather_tables(direct_call *d)
 {
-    if (d->buckets.owner == NULL)
-        return 1;
-    if (!check_rows(d) || !use_visible(d))
-        return 0;
-    for (int i = 0; i < TABLES; i++)
-        if (d->call.views[tables[i]].owner != NULL &&
-            !gather_table(&d->call, tables[i], &d->buckets))
+    array_view *buckets = &d->rules.buckets;
+    for (int i = 0; i < TABLES; i++) {
+        array_view *view = &d->call.views[tables[i]];
+        if (!is_gathered(&d->call, &d->rules, i))
+            continue;
+        if (buckets->owner == NULL || !can_copy(view))
             return 0;
+        if (d->rows.owner == NULL) {
+            PyObject *rows = list_rows(&d->rules, i);
+            if (rows == NULL || !take_view(rows, &d->rows))
+                return 0;
+        }
+        if (!gather_table(&d->call, tables[i], &d->rows))
+            return 0;
+    }
     return 1;
 }

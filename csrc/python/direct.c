@@ -4,7 +4,7 @@
  * Read are plain arrays, or plain tensors, flags, and numbers. All else, and whatever does not
  * fit, is left to relpos/_attention/problem.py, which has the words of errors: nothing is
  * raised here before the kernel runs. */
-#include "module.h"
+#include "rules.h"
 
 enum { KEPT_TENSORS = 3 };
 
@@ -39,8 +39,9 @@ next_argument(PyObject *const *args, Py_ssize_t *at, PyObject **name, PyObject *
 static direct_call
 new_call(int direction)
 {
-    return (direct_call){
-        .call.direction = direction, .left = RP_UNBOUNDED, .right = RP_UNBOUNDED};
+    return (direct_call){.call.direction = direction,
+                         .rules.left = RP_UNBOUNDED,
+                         .rules.right = RP_UNBOUNDED};
 }
 
 static int
@@ -124,7 +125,8 @@ run_direct(direct_call *d, const rp_isa *isa, int is_taken)
 static void
 release_direct(direct_call *d)
 {
-    Py_XDECREF(d->buckets.owner);
+    Py_XDECREF(d->rules.buckets.owner);
+    Py_XDECREF(d->rows.owner);
     release_call(&d->call);
 }
 
@@ -222,8 +224,8 @@ list_gradients(const direct_call *d, const int *rows, Py_ssize_t count)
         if (PyList_Append(found, of) < 0)
             Py_CLEAR(found);
     }
-    if (found != NULL && d->buckets.owner != NULL &&
-        PyList_Append(found, d->buckets.owner) < 0)
+    if (found != NULL && d->rows.owner != NULL &&
+        PyList_Append(found, d->rows.owner) < 0)
         Py_CLEAR(found);
     return found;
 }

@@ -1,4 +1,5 @@
-/* module.h: what the C files that know Python share. Each of them includes this first. */
+/* module.h: what the C files that know Python share. Each of them includes this first, or the
+ * rules of a call (rules.h), which include this. */
 #ifndef RELPOS_MODULE_H
 #define RELPOS_MODULE_H
 
@@ -78,8 +79,11 @@ int has_elements(const array_view *view);
 /* Byte stride along an axis of the view where an operand has `length` items: 0 where the
  * view repeats one item, or lacks the axis (a negative one). */
 ptrdiff_t stride_along(const array_view *view, int axis, npy_intp length);
-/* Writes the byte offset of every batch item, flattened, of a view that has `own` axes
- * behind the batch axes; returns whether any differs from 0. */
+/* Byte offset of a batch item, flattened, of a view that has `own` axes behind the batch
+ * axes, whose shape is given. */
+ptrdiff_t item_offset(const array_view *view, const npy_intp *shape, int ndim, int own,
+                      int64_t item);
+/* Writes these offsets of all items; returns whether any differs from 0. */
 int spread_offsets(const array_view *view, const npy_intp *shape, int ndim, int own,
                    ptrdiff_t *offsets);
 
@@ -139,8 +143,11 @@ enum {
     REL_QUERY,
     REL_VALUE,
     REL_BIAS,
-    POSITION_QUERY = 16,
-    LABELS = 19,
+    POS_BIAS_V = 15,
+    POSITION_QUERY,
+    LOG_DECAY = 18,
+    LABELS,
+    KEY_RANGES = 28,
     GRAD_OUT = 34,
     GRAD_LSE
 }; /* some of the rows */
@@ -263,39 +270,21 @@ void release_call(attention_call *call);
 /* Whether a mask of numbers looks like one of booleans. */
 int has_zeros_and_ones(const rp_isa *isa, const array_view *view);
 
-/* ---- arguments.c, buckets.c -------------------------------------------------------------- */
+/* ---- read.c -------------------------------------------------------------------------- */
 
-/* A call of which C reads the arguments. */
-typedef struct {
-    attention_call call;
-    int of_tensors, records; /* what the arguments are; whether autograd records */
-    int keeps;               /* what a backward needs, without a record */
-    int is_causal, groups, raises, has_lse, has_first, has_window, requires_grad;
-    int64_t first, left, right, offset, length; /* of the arguments of these names */
-    array_view buckets;
-    unsigned given; /* a bit for each that is no array */
-} direct_call;
+/* Whether numbers are of a kind that an operand may have. */
+int has_kind(const operand_row *row, const array_view *view);
+
+/* ---- rules.c ------------------------------------------------------------------------- */
+
+/* Kind of the result: that of query, key and value, float32 where they differ, or float64
+ * where any number is. */
+int result_kind(const attention_call *call);
+
+/* ---- arguments.c ----------------------------------------------------------------------- */
 
 /* Makes the keys of the arguments that are no arrays. */
 int make_argument_keys(void);
-/* Name of the argument of a position; NULL: none has it. */
-PyObject *name_at(Py_ssize_t position);
-/* Whether the name is that of an argument that is no array. */
-int is_other_argument(const PyObject *name);
-/* Whether None is how a caller leaves the argument of a name out. */
-int may_be_none(const PyObject *name);
-/* The plain array, or the view of the plain tensor, that a value is, as a new reference; NULL
- * of another value. */
-PyObject *plain_array(direct_call *d, PyObject *value);
-/* Each returns whether it took the value; an error may be set where it did not. */
-int take_argument(direct_call *d, PyObject *name, PyObject *value);
-int take_operand(direct_call *d, int index, PyObject *value);
-/* Takes the row of each relative position. */
-int take_buckets(direct_call *d, PyObject *value);
-/* Replaces tables by the rows that the buckets list, once shapes fit. */
-int gather_tables(direct_call *d);
-/* Whether kinds, shapes and numbers of all arguments fit: then the call can run. */
-int fit_arguments(direct_call *d);
 
 /* ---- graph.c: the edges of a graph in that dict -------------------------------------- */
 
@@ -316,6 +305,7 @@ PyObject *py_attend(PyObject *self, PyObject *const *args, Py_ssize_t count);
 PyObject *py_attend_backward(PyObject *self, PyObject *const *args, Py_ssize_t count);
 PyObject *py_attention_bytes(PyObject *self, PyObject *args);
 PyObject *py_read_operands(PyObject *module, PyObject *const *args, Py_ssize_t count);
+PyObject *py_apply_rules(PyObject *module, PyObject *args);
 PyObject *py_know_tensors(PyObject *module, PyObject *const *types, Py_ssize_t count);
 PyObject *py_read_tensors(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *py_apply_rotary(PyObject *self, PyObject *args);

@@ -7,8 +7,7 @@ static const char *const rules[] = {
     [NO_GROUPS] = "groups", [TOO_MANY_AXES] = "most axes", [OTHER_BATCH] = "batch",
 };
 
-/* Whether numbers are of a kind that an operand may have. */
-static int
+int
 has_kind(const operand_row *row, const array_view *view)
 {
     int is_float = view->kind >= KIND_F16 && view->kind <= KIND_F64;
@@ -110,57 +109,6 @@ read_entries(attention_call *call, PyObject *const *args, PyObject *inputs)
     return take_read_views(call);
 }
 
-/* Kind of the result: that of query, key and value, float32 where they differ, or float64
- * where any number is. */
-static int
-result_kind(const attention_call *call)
-{
-    int kind = call->views[QUERY].kind;
-    for (int i = 0; i < OPERANDS; i++) {
-        const array_view *view = &call->views[i];
-        if (view->owner == NULL || operand_rows[i].of_kind > OF_16 ||
-            view->kind == kind)
-            continue;
-        if (kind == KIND_F64 || view->kind == KIND_F64)
-            kind = KIND_F64;
-        else if (i <= VALUE)
-            kind = KIND_F32;
-    }
-    return kind;
-}
-
-/* Whether the kernels can read an array where it lies. */
-static int
-is_taken(const operand_row *row, const array_view *view, int kind)
-{
-    int is_short = kind == KIND_F32 && storage_of(view->kind) != RP_OWN;
-    if (!view->is_behaved)
-        return 0;
-    switch (row->of_kind) {
-    case OF_T:
-        return view->kind == kind;
-    case OF_16:
-        return view->kind == kind || is_short;
-    case OF_MASK:
-        return view->kind >= KIND_F32 || is_short;
-    default:
-        return 1;
-    }
-}
-
-/* Names of the operands that have to be copied. */
-static PyObject *
-list_copied(const attention_call *call, int kind)
-{
-    PyObject *names = PyList_New(0);
-    for (int i = 0; names != NULL && i < OPERANDS; i++)
-        if (call->views[i].owner != NULL &&
-            !is_taken(&operand_rows[i], &call->views[i], kind) &&
-            PyList_Append(names, operand_rows[i].entry.key) < 0)
-            Py_CLEAR(names);
-    return names;
-}
-
 static PyObject *
 new_shape(const npy_intp *lengths, int ndim)
 {
@@ -177,20 +125,16 @@ new_shape(const npy_intp *lengths, int ndim)
 static PyObject *
 tell(const attention_call *call, PyObject *inputs, misfit found)
 {
-    static const char *const chars[] = {
-        [KIND_BF16] = "", [KIND_F16] = "e", [KIND_F32] = "f", [KIND_F64] = "d"};
     const char *letters = "HKqkDVP";
     npy_intp sizes[7];
-    int out = result_kind(call), kind = out == KIND_F64 ? KIND_F64 : KIND_F32;
     for (int i = 0; i < 7; i++)
         sizes[i] = (npy_intp)call->dims[(int)letters[i]];
     PyObject *wrong =
         found.rule == FITS
             ? Py_NewRef(Py_None)
             : Py_BuildValue("Osi", found.operand->key, rules[found.rule], found.letter);
-    return Py_BuildValue("ONNssNN", inputs, new_shape(sizes, 7),
-                         new_shape(call->batch_shape, call->batch_ndim), chars[kind],
-                         chars[out], list_copied(call, kind), wrong);
+    return Py_BuildValue("ONNN", inputs, new_shape(sizes, 7),
+                         new_shape(call->batch_shape, call->batch_ndim), wrong);
 }
 
 /* args: the arguments by name, the function that reads other objects, two flags. */

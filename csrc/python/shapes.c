@@ -218,10 +218,7 @@ shape_of(const attention_call *call, const operand_row *row, npy_intp *shape)
 int
 rounds_out(const attention_call *call)
 {
-    const array_view *views = call->views;
-    return storage_of(views[QUERY].kind) != RP_OWN &&
-           views[QUERY].kind == views[KEY].kind &&
-           views[QUERY].kind == views[VALUE].kind;
+    return storage_of(result_kind(call)) != RP_OWN;
 }
 
 /* The array of 16 bits that a result has the dtype of, a gradient's operand, or the query;

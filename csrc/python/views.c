@@ -179,6 +179,19 @@ stride_along(const array_view *view, int axis, npy_intp length)
     return axis < 0 || view->shape[axis] != length ? 0 : view->strides[axis];
 }
 
+ptrdiff_t
+item_offset(const array_view *view, const npy_intp *shape, int ndim, int own,
+            int64_t item)
+{
+    ptrdiff_t offset = 0;
+    for (int back = 1; back <= ndim; back++) {
+        npy_intp length = shape[ndim - back];
+        offset += item % length * stride_along(view, view->ndim - own - back, length);
+        item /= length;
+    }
+    return offset;
+}
+
 int
 spread_offsets(const array_view *view, const npy_intp *shape, int ndim, int own,
                ptrdiff_t *offsets)

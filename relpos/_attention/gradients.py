@@ -458,8 +458,8 @@ def _aligned_shape(name: str, problem: Problem) -> tuple[int, ...]:
     row = OPERANDS[name]
     absent = len(problem.batch) + row.axes - len(shape)
     aligned = [1] * absent + list(shape)
-    if name in problem.placement.rows:  # the operand has other rows than the table
-        aligned[row.row_axis] = len(problem.placement.rows[name])
+    if name in problem.rows:  # the operand has other rows than the table
+        aligned[row.row_axis] = len(problem.rows[name])
     return tuple(aligned)
 
 
@@ -469,7 +469,7 @@ def _deliver(name: str, total: Array, problem: Problem) -> Array:
     It is summed over axes on which the input was broadcast, and over relative positions
     that have one row.
     """
-    array, gathered = problem.inputs[name], problem.placement.rows.get(name)
+    array, gathered = problem.inputs[name], problem.rows.get(name)
     dtype = array.dtype.newbyteorder("=")
     if gathered is None and (total.size, total.dtype) == (array.size, dtype):
         return total.reshape(array.shape)  # the usual case

@@ -31,7 +31,6 @@ from relpos._text import amount
 Call: TypeAlias = dict[str, Any]
 
 _MAX_AXES = 32  # the most that NumPy 1 allows
-_DTYPES = {char: np.dtype(char) for char in "efd"}
 
 
 class Sizes(NamedTuple):
@@ -337,14 +336,11 @@ READ_SHORT |= TABLES.keys() - {"rel_bias"}
 
 
 class Arguments(NamedTuple):
-    """The arrays of a call, checked, and what their shapes and dtypes say."""
+    """The arrays of a call, and what their shapes say."""
 
     inputs: dict[str, Array]  # as given, by name
     sizes: Sizes
     batch: tuple[int, ...]  # batch axes of the result
-    dtype: np.dtype[Any]  # of the computation
-    out_dtype: np.dtype[Any]  # of the result
-    copied: list[str]  # names of arrays that the kernels cannot read in place
 
 
 def read(call: Call, is_part: bool = False) -> Arguments:
@@ -354,26 +350,15 @@ def read(call: Call, is_part: bool = False) -> Arguments:
         call = call | {"labels": None} | _several(call["labels"])
     # C reads the shapes. Where one does not fit, `wrong` is the name of the array, the
     # rule, and the number of the letter: the words of the error are here.
-    inputs, lengths, batch, computed, out, copied, wrong = read_operands(
-        call, _read_one, groups, is_part
-    )
+    inputs, lengths, batch, wrong = read_operands(call, _read_one, groups, is_part)
     sizes = Sizes._make((*lengths, "position_query" in inputs, is_part))
-    if "rel_key" not in inputs:
-        for name in ("pos_bias_v", "position_query"):
-            if name in inputs:
-                raise ValueError(
-                    f"{name}: given without rel_key; it only acts in the rel_key term, "
-                    f"so pass rel_key or leave {name} out"
-                )
     if wrong is not None:
         message = _misfit(*wrong, inputs, sizes, batch, groups)
         if "enable_gqa" not in call or "edges" in call:
             # A function without this argument does not advise it.
             message = message.partition(" (enable_gqa")[0]
         raise ValueError(message)
-    # bfloat16 has no character of NumPy's
-    out_dtype = _DTYPES[out] if out else inputs["query"].dtype.newbyteorder("=")
-    return Arguments(inputs, sizes, batch, _DTYPES[computed], out_dtype, copied)
+    return Arguments(inputs, sizes, batch)
 
 
 def _read_one(name: str, value: object) -> Array:

@@ -10,15 +10,14 @@ import numpy as np
 from relpos._attention.attention import DEFAULTS
 from relpos._attention.operands import LABELLED, ROWS, Call, read
 from relpos._attention.problem import (
-    UNBOUNDED,
     Problem,
+    as_first,
     as_scale,
-    check_items,
     look_at_mask,
     offsets_of,
-    place_tables,
     prepare,
 )
+from relpos._attention.rules import UNBOUNDED, Numbers, facts_of
 from relpos._attention.schemes import (
     relative_global_settings,
     shaw_attention,
@@ -388,21 +387,21 @@ def _by_kernel(
     """
     # `attention` also checks a value, of which scores know nothing: the key serves.
     call = {**inputs, "value": inputs["key"], "query_offset": query_offset}
-    arrays, sizes, _, dtype, out_dtype, _ = read(call)
-    table = {"rel_key": inputs["rel_key"]}
-    first = place_tables(table, min_relative_position, None, "zero").vectors.start
-    check_items(arrays, ["rel_key"], sizes)
+    arrays, sizes, _ = read(call)
+    first = as_first(min_relative_position)
+    numbers = Numbers(beyond="zero", first=first, scale=as_scale(scale))
+    facts = facts_of(arrays, sizes, numbers)
     offsets = offsets_of(arrays)[..., None]
     if row_0 is not None:
-        offsets = offsets + (first - row_0)
+        offsets = offsets + (facts.first - row_0)
     scores: Array = getattr(kernels(), kernel)(
         *inputs.values(),
-        as_scale(scale, sizes.D, dtype),
+        facts.scale,
         offsets,
         *extra,
-        dtype=dtype,
+        dtype=facts.dtype,
     )
-    return scores.astype(out_dtype, copy=False)
+    return scores.astype(facts.out_dtype, copy=False)
 
 
 @twin(shaw_attention)

@@ -19,7 +19,8 @@ from relpos._attention.attention import DEFAULTS, draw_seed
 from relpos._attention.edges import GRAPH
 from relpos._attention.fire_network import NAMES
 from relpos._attention.operands import LABELS, OPERANDS, ROWS, Sizes
-from relpos._attention.problem import UNBOUNDED, Part, Problem, look_at_mask, prepare
+from relpos._attention.problem import Part, Problem, look_at_mask, prepare
+from relpos._attention.rules import UNBOUNDED
 from relpos._checks import Array, as_flag, as_floating
 from relpos._settings import choose_num_threads
 from relpos._undo import whole

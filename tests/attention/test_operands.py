@@ -15,6 +15,7 @@ from relpos._attention.attention import as_call
 from relpos._attention.fire_network import NAMES as FIRE
 from relpos._attention.operands import LABELS, OPERANDS, read
 from relpos._attention.problem import prepare
+from relpos._attention.rules import Numbers, facts_of
 from relpos._settings import kernels
 
 ARRAYS = {name: operand for name, operand in OPERANDS.items() if operand.letters}
@@ -130,13 +131,14 @@ def test_the_kernels_refuse_another_length(name):
 def test_what_is_read_is_what_was_given():
     given = dict.fromkeys(OPERANDS) | operands(False)
     given = {name: given[name] for name in OPERANDS} | {"attn_mask": np.ones(6, "f2")}
-    inputs, sizes, batch, dtype, out_dtype, copied = read(given)
+    inputs, sizes, batch = read(given)
     present = [name for name in OPERANDS if given[name] is not None]
-    assert [*inputs] == present and copied == ["attn_mask"]
+    facts = facts_of(inputs, sizes, Numbers())
+    assert [*inputs] == present and facts.copied == ["attn_mask"]
     for name in ("query", "rel_bias", "attn_mask"):
         assert inputs[name] is given[name]
     assert sizes == (4, 4, 5, 6, 8, 8, 8, True, False) and batch == (2, 3)
-    assert dtype == out_dtype == np.float64
+    assert facts.dtype == facts.out_dtype == np.float64
 
 
 @pytest.mark.parametrize("arguments", [(), ({},), ([], len, False, False)])

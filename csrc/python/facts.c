@@ -1,0 +1,232 @@
+/* facts.c: the rules of a call for Python, which has made arrays and numbers of its arguments:
+ * what follows from them, or the rule that is broken, which Python words. */
+#include "rules.h"
+
+/* ---- what the call says ---------------------------------------------------------------- */
+
+static int
+take_array(attention_call *call, PyObject *inputs, const dict_entry *entry,
+           PyObject **owner)
+{
+    *owner = take_entry(call, inputs, entry, 0);
+    if (*owner != NULL && !PyArray_Check(*owner))
+        return reject(call, PyExc_TypeError, entry->name, "must be an ndarray");
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+static int
+check_integers(const attention_call *call, const dict_entry *entry,
+               const array_view *view)
+{
+    if (view->owner == NULL || (view->kind == KIND_I64 && view->is_behaved))
+        return 0;
+    return reject(call, PyExc_TypeError, entry->name,
+                  "must be int64, aligned and in native byte order");
+}
+
+static int
+check_kinds(const attention_call *call)
+{
+    for (int i = 0; i < OPERANDS; i++)
+        if (call->views[i].owner != NULL &&
+            !has_kind(&operand_rows[i], &call->views[i]))
+            return reject(call, PyExc_TypeError, operand_rows[i].entry.name,
+                          "has another dtype");
+    for (int i = 0; i < PART_ITEMS; i++)
+        if (check_integers(call, &item_rows[i].entry, &call->items[i]) < 0)
+            return -1;
+    return check_integers(call, &operand_rows[KEY_RANGES].entry,
+                          &call->views[KEY_RANGES]);
+}
+
+/* Takes the arrays that read_operands gave, and views of them. */
+static int
+take_inputs(attention_call *call, PyObject *inputs)
+{
+    for (int i = 0; i < OPERANDS; i++) {
+        const operand_row *row = &operand_rows[i];
+        int role = row->roles[FORWARD];
+        /* most calls have no labels: no look at the rest of them */
+        if (role == UNKNOWN || role >= OUTPUT ||
+            (row->of_kind == OF_LABELS && i > LABELS + 1 &&
+             call->views[i - 1].owner == NULL))
+            continue;
+        if (take_array(call, inputs, &row->entry, &call->views[i].owner) < 0)
+            return -1;
+    }
+    for (int i = 0; i < PART_ITEMS; i++)
+        if (take_array(call, inputs, &item_rows[i].entry, &call->items[i].owner) < 0)
+            return -1;
+    if (take_views(call) < 0 || take_item_views(call) < 0)
+        return -1;
+    if (check_kinds(call) < 0)
+        return -1;
+    misfit found = fit_shapes(call, (shape_rules){.groups = 1, .is_part = 1});
+    if (found.rule != FITS)
+        return reject(call, PyExc_ValueError, found.operand->name,
+                      "does not fit the other shapes");
+    return 0;
+}
+
+/* A vector of integers, which may be none. */
+static int
+take_rows(const attention_call *call, call_rules *rules, PyObject *value)
+{
+    static const dict_entry entry = {"buckets", NULL};
+    if (value == Py_None)
+        return 0;
+    if (!take_view(value, &rules->buckets) || rules->buckets.ndim != 1 ||
+        rules->buckets.shape[0] == 0 || !PyArray_ISCARRAY_RO((PyArrayObject *)value))
+        return reject(call, PyExc_TypeError, entry.name, "must be a vector of int64");
+    return check_integers(call, &entry, &rules->buckets);
+}
+
+/* A number, or None, which leaves what is there. */
+static int
+take_real(PyObject *value, int *has, double *number)
+{
+    *has = value != Py_None;
+    if (*has)
+        *number = PyFloat_AsDouble(value);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+static int
+take_first(const attention_call *call, call_rules *rules, PyObject *value)
+{
+    rules->has_first = value != Py_None;
+    if (rules->has_first)
+        rules->first = PyLong_AsLongLong(value);
+    if (PyErr_Occurred())
+        return -1;
+    if (rules->first < -RP_FARTHEST || rules->first > RP_FARTHEST)
+        return reject(call, PyExc_ValueError, "first", "is out of range");
+    return 0;
+}
+
+/* None, or of FIRE's bias the heads, the units, and whether its parameters are float64. */
+static int
+take_fire(call_rules *rules, PyObject *value)
+{
+    long long heads, units;
+    if (value == Py_None)
+        return 0;
+    if (!PyTuple_Check(value) ||
+        !PyArg_ParseTuple(value, "LLp", &heads, &units, &rules->is_wide)) {
+        PyErr_SetString(PyExc_TypeError, "apply_rules: fire must be three numbers");
+        return -1;
+    }
+    rules->has_fire = 1;
+    rules->fire_heads = heads;
+    rules->fire_units = units;
+    return 0;
+}
+
+/* Numbers first: their methods may run Python code. */
+static int
+take_call(attention_call *call, call_rules *rules, PyObject *args)
+{
+    PyObject *inputs, *first, *buckets, *scale, *softcap, *fire;
+    long long left, right;
+    if (!PyArg_ParseTuple(args, "O!ipLLOOOOOp:apply_rules", &PyDict_Type, &inputs,
+                          &rules->beyond, &rules->is_causal, &left, &right, &first,
+                          &buckets, &scale, &softcap, &fire, &rules->is_graph))
+        return -1;
+    rules->left = left;
+    rules->right = right;
+    if (left < 0 || right < 0)
+        return reject(call, PyExc_ValueError, "window", "is out of range");
+    if (take_first(call, rules, first) < 0 || take_fire(rules, fire) < 0 ||
+        take_real(scale, &rules->has_scale, &rules->scale) < 0 ||
+        take_real(softcap, &rules->has_softcap, &rules->softcap) < 0)
+        return -1;
+    /* from here on no Python code runs */
+    return take_inputs(call, inputs) < 0 ? -1 : take_rows(call, rules, buckets);
+}
+
+/* ---- what follows ------------------------------------------------------------------------ */
+
+/* Whether the kernels can read an array where it lies. */
+static int
+is_taken(const operand_row *row, const array_view *view, int kind)
+{
+    int is_short = kind == KIND_F32 && storage_of(view->kind) != RP_OWN;
+    if (!view->is_behaved)
+        return 0;
+    switch (row->of_kind) {
+    case OF_T:
+        return view->kind == kind;
+    case OF_16:
+        return view->kind == kind || is_short;
+    case OF_MASK:
+        return view->kind >= KIND_F32 || is_short;
+    default:
+        return 1;
+    }
+}
+
+/* Names of the operands that have to be copied. */
+static PyObject *
+list_copied(const attention_call *call, int kind)
+{
+    PyObject *names = PyList_New(0);
+    for (int i = 0; names != NULL && i < OPERANDS; i++)
+        if (call->views[i].owner != NULL &&
+            !is_taken(&operand_rows[i], &call->views[i], kind) &&
+            PyList_Append(names, operand_rows[i].entry.key) < 0)
+            Py_CLEAR(names);
+    return names;
+}
+
+/* {name: rows, ..} of the tables that have to be gathered. */
+static PyObject *
+list_gathered(const attention_call *call, const call_rules *rules)
+{
+    PyObject *gathered = PyDict_New();
+    for (int i = 0; gathered != NULL && i < TABLES; i++) {
+        if (!is_gathered(call, rules, i))
+            continue;
+        PyObject *rows = list_rows(rules, i);
+        if (rows == NULL ||
+            PyDict_SetItem(gathered, operand_rows[tables[i]].entry.key, rows) < 0)
+            Py_CLEAR(gathered);
+        Py_XDECREF(rows);
+    }
+    return gathered;
+}
+
+static PyObject *
+tell_facts(const attention_call *call, const call_rules *rules)
+{
+    static const char *const chars[] = {
+        [KIND_BF16] = "", [KIND_F16] = "e", [KIND_F32] = "f", [KIND_F64] = "d"};
+    const broken_rule *broken = &rules->broken;
+    const int64_t *numbers = broken->numbers;
+    const char *kind = chars[rules->kind];
+    if (broken->rule != HOLDS)
+        return Py_BuildValue("ssz(LLLL)s", name_of_rule(broken->rule), broken->operand,
+                             broken->other, (long long)numbers[0],
+                             (long long)numbers[1], (long long)numbers[2],
+                             (long long)numbers[3], kind);
+    return Py_BuildValue("ssNLLNLLd", kind, chars[rules->out_kind],
+                         list_copied(call, rules->kind),
+                         (long long)rules->of_vectors.first,
+                         (long long)rules->of_bias.first, list_gathered(call, rules),
+                         (long long)rules->left, (long long)rules->right, rules->scale);
+}
+
+/* args: the arrays by name, and what module.c says. Returns what follows or, of five items,
+ * the rule that is broken, its names and numbers, and the dtype of the computation. */
+PyObject *
+py_apply_rules(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    attention_call call = {.direction = FORWARD};
+    call_rules rules = {0};
+    PyObject *told = NULL;
+    if (take_call(&call, &rules, args) == 0) {
+        apply_rules(&call, &rules);
+        told = tell_facts(&call, &rules);
+    }
+    release_call(&call);
+    return told;
+}

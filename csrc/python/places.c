@@ -1,0 +1,150 @@
+/* places.c: where tables lie on the line of relative positions, and which of their rows are
+ * gathered for it. */
+#include "rules.h"
+
+const int tables[] = {REL_KEY, REL_QUERY, REL_VALUE, REL_BIAS};
+
+static int
+has_buckets(const call_rules *rules)
+{
+    return rules->buckets.owner != NULL;
+}
+
+/* Rows of a table, the letter of its second axis. */
+static int64_t
+rows_of(const attention_call *call, int table)
+{
+    return call->dims[(int)operand_rows[tables[table]].shape[1]];
+}
+
+/* Whether all tables have equally many rows, and each bucket is one of them. */
+static int
+check_buckets(const attention_call *call, call_rules *rules)
+{
+    const int64_t *rows = (const int64_t *)rules->buckets.data;
+    int first = -1;
+    for (int i = 0; i < TABLES; i++) {
+        if (!has(call, tables[i]))
+            continue;
+        first = first < 0 ? i : first;
+        int64_t count = rows_of(call, i), other = rows_of(call, first);
+        if (count != other) {
+            breaks(rules, UNEQUAL_ROWS, name_of(tables[i]), name_of(tables[first]));
+            return by_numbers(rules, count, other, 0, 0);
+        }
+    }
+    for (npy_intp n = 0; first >= 0 && n < rules->buckets.shape[0]; n++)
+        if (rows[n] < 0 || rows[n] >= rows_of(call, first)) {
+            breaks(rules, OUTSIDE_ROWS, name_of(tables[first]), NULL);
+            return by_numbers(rules, n, rows[n], rows_of(call, first), 0);
+        }
+    return 1;
+}
+
+/* Places a table of so many rows from the first position on, or centred on position 0, as is
+ * a bias of another length than the table before it. */
+static int
+place_table(call_rules *rules, int table, int before, int64_t count)
+{
+    int is_centred = !rules->has_first;
+    if (!is_centred && before >= 0 && count != rules->spans[before].count) {
+        is_centred = table == TABLE_OF_BIAS;
+        if (!is_centred) {
+            breaks(rules, UNPLACED_ROWS, name_of(tables[table]),
+                   name_of(tables[before]));
+            return by_numbers(rules, count, rules->spans[before].count, 0, 0);
+        }
+    }
+    if (is_centred && count % 2 == 0) {
+        breaks(rules, EVEN_ROWS,
+               has_buckets(rules) ? "buckets" : name_of(tables[table]), NULL);
+        return by_numbers(rules, count, 0, 0, 0);
+    }
+    rules->spans[table] =
+        (position_span){is_centred ? -(count / 2) : rules->first, count};
+    return 1;
+}
+
+/* Queries and keys may use far fewer buckets than there are. The number that is kept
+ * decides how a table is read, and with it the bits of results, so that it does not depend on
+ * the offset. The buckets at the ends serve the positions beyond them. */
+void
+use_buckets(const attention_call *call, call_rules *rules)
+{
+    const array_view *offset = &call->items[QUERY_OFFSET];
+    int64_t queries = call->dims['q'], keys = call->dims['k'];
+    position_span all = {0, 0};
+    for (int i = 0; i < TABLES; i++) /* all tables have one span */
+        all = rules->spans[i].count > 0 ? rules->spans[i] : all;
+    rules->used = all;
+    if (queries > 0 && keys > 0 && offset->ndim == 0) {
+        int64_t zero = offset->owner ? *(const int64_t *)offset->data : 0;
+        int64_t count = clamp(queries + keys - 1, 1, all.count);
+        int64_t last = all.first + all.count - count;
+        rules->used =
+            (position_span){clamp(1 - queries - zero, all.first, last), count};
+    }
+    rules->of_vectors = rules->of_bias = rules->used;
+}
+
+/* The kernels have one span for all tables of vectors, the widest one: a table with another is
+ * gathered into it. */
+static int
+place_all(const attention_call *call, call_rules *rules)
+{
+    int before = -1;
+    for (int i = 0; i < TABLES; i++) {
+        if (!has(call, tables[i]))
+            continue;
+        int64_t count = has_buckets(rules) ? rules->buckets.shape[0] : rows_of(call, i);
+        if (!place_table(rules, i, before, count))
+            return 0;
+        before = before < 0 ? i : before;
+        if (i == TABLE_OF_BIAS)
+            rules->of_bias = rules->spans[i];
+        else if (count > rules->of_vectors.count)
+            rules->of_vectors = rules->spans[i];
+    }
+    return 1;
+}
+
+int
+place_tables(const attention_call *call, call_rules *rules)
+{
+    if (rules->is_graph || has_labels(call))
+        return 1;
+    if (has_buckets(rules) && !check_buckets(call, rules))
+        return 0;
+    return place_all(call, rules);
+}
+
+int
+is_gathered(const attention_call *call, const call_rules *rules, int table)
+{
+    position_span own = rules->spans[table], all = rules->of_vectors;
+    if (own.count == 0 || !has(call, tables[table])) /* not on that line */
+        return 0;
+    return has_buckets(rules) || (table != TABLE_OF_BIAS &&
+                                  (own.first != all.first || own.count != all.count));
+}
+
+PyObject *
+list_rows(const call_rules *rules, int table)
+{
+    position_span own = rules->spans[table],
+                  all = has_buckets(rules) ? rules->used : rules->of_vectors;
+    npy_intp count = (npy_intp)all.count;
+    PyObject *array = PyArray_SimpleNew(1, &count, NPY_INT64);
+    int64_t *rows = array ? PyArray_DATA((PyArrayObject *)array) : NULL;
+    const int64_t *buckets = (const int64_t *)rules->buckets.data;
+    for (npy_intp n = 0; array != NULL && n < count; n++) {
+        int64_t position = all.first + n,
+                nearest = clamp(position, own.first, own.first + own.count - 1);
+        rows[n] = nearest - own.first;
+        if (buckets != NULL)
+            rows[n] = buckets[rows[n]];
+        else if (rules->beyond == RP_ZERO && nearest != position)
+            rows[n] = -1;
+    }
+    return array;
+}

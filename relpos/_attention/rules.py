@@ -1,0 +1,248 @@
+"""The rules of a call, which csrc/python/rules.c applies, and the words of errors.
+
+C has the rules: where tables lie, which pairs are seen, which numbers are in range and
+which options go together. Here are the numbers that it gets and what it returns.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from relpos._attention.operands import Sizes
+from relpos._checks import Array
+from relpos._core import apply_rules
+from relpos._text import amount
+
+#: A side of the window that hides nothing.
+UNBOUNDED = 2**63 - 1
+#: How a call treats positions outside a table, in the order of C.
+BEYOND = ("clip", "zero", "raise")
+_LOG2E = math.log2(math.e)
+_DTYPES = {char: np.dtype(char) for char in "efd"}
+
+
+class Numbers(NamedTuple):
+    """Numbers and flags of a call, in the order of `_core.apply_rules`."""
+
+    beyond: str = "clip"
+    is_causal: bool = False
+    left: int = UNBOUNDED  # side of the window, as given
+    right: int = UNBOUNDED
+    first: int | None = None  # min_relative_position
+    buckets: Array | None = None  # a private copy, int64
+    scale: float | None = None
+    softcap: float | None = None
+    #: Of FIRE's bias the heads, the units, and whether a parameter is of float64.
+    fire: tuple[int, int, bool] | None = None
+    is_graph: bool = False  # an edge, and no position, says the row of a pair
+
+
+class Facts(NamedTuple):
+    """Consequences of the arrays and the numbers of a call.
+
+    `rows` lists, for each table that has to be gathered before the call, the row that
+    serves each relative position of its operand (-1: none).
+    """
+
+    dtype: np.dtype[Any]  # of the computation
+    out_dtype: np.dtype[Any]  # of the result
+    copied: list[str]  # names of arrays that the kernels cannot read in place
+    first: int  # relative position of row 0 of rel_key, rel_query and rel_value
+    first_of_bias: int
+    rows: dict[str, Array]
+    left: int  # sides of the window, is_causal included
+    right: int
+    scale: float
+
+
+def facts_of(inputs: dict[str, Array], sizes: Sizes, numbers: Numbers) -> Facts:
+    """Apply the rules to a call whose shapes fit; raise for the first broken one."""
+    beyond = BEYOND.index(numbers.beyond)
+    result = apply_rules(inputs, beyond, *numbers[1:])
+    if len(result) == 5:
+        raise _error(Broken(*result, sizes, numbers))
+    dtype, out, *others = result
+    # bfloat16 has no character of NumPy's
+    out_dtype = _DTYPES[out] if out else inputs["query"].dtype.newbyteorder("=")
+    return Facts(_DTYPES[dtype], out_dtype, *others)
+
+
+# ---- words -------------------------------------------------------------------------
+
+
+class Broken(NamedTuple):
+    """A rule that a call breaks, with its facts."""
+
+    rule: str
+    name: str  # of an argument, or of what depends on one
+    other: str | None
+    numbers: tuple[int, int, int, int]
+    char: str  # of the dtype of the computation
+    sizes: Sizes
+    given: Numbers
+
+    @property
+    def number(self) -> float | None:
+        """The scale or the softcap, whichever it is about."""
+        return self.given.scale if self.name == "scale" else self.given.softcap
+
+
+_Error: TypeAlias = ValueError | IndexError
+
+
+def _error(broken: Broken) -> _Error:
+    return _WORDS[broken.rule](broken)
+
+
+def _needs_rel_key(broken: Broken) -> _Error:
+    return ValueError(
+        f"{broken.name}: given without rel_key; it only acts in the rel_key term, so "
+        f"pass rel_key or leave {broken.name} out"
+    )
+
+
+def _labels_and(broken: Broken) -> _Error:
+    return ValueError(
+        f"labels: given together with {broken.other}; labels are table rows already, "
+        "expected one of the two"
+    )
+
+
+def _needs_table(broken: Broken) -> _Error:
+    name = broken.name
+    return ValueError(
+        f"{name}: given without a table, whose rows it says; pass rel_key, rel_query, "
+        f"rel_value or rel_bias, or leave {name} out"
+    )
+
+
+def _unequal_rows(broken: Broken) -> _Error:
+    count, rows, *_ = broken.numbers
+    return ValueError(
+        f"{broken.name}: {amount(count, 'row')}, but {broken.other} has {rows}; with "
+        "buckets all tables need the same number of rows"
+    )
+
+
+def _outside_rows(broken: Broken) -> _Error:
+    at, row, count, _ = broken.numbers
+    return IndexError(
+        f"buckets: buckets[{at}] is {row}, outside {broken.name} of "
+        f"{amount(count, 'row')}; expected 0 to {count - 1}"
+    )
+
+
+def _unplaced_rows(broken: Broken) -> _Error:
+    count, rows, *_ = broken.numbers
+    return ValueError(
+        f"{broken.name}: {amount(count, 'row')}, but {broken.other} has {rows}; tables "
+        "placed by min_relative_position need the same number of rows"
+    )
+
+
+def _even_rows(broken: Broken) -> _Error:
+    items = "entries" if broken.name == "buckets" else "rows"
+    return ValueError(
+        f"{broken.name}: {broken.numbers[0]} {items}; to be centred on relative "
+        "position 0 it needs an odd number (or pass min_relative_position, the "
+        "relative position of row 0)"
+    )
+
+
+def _heads_of_fire(broken: Broken) -> _Error:
+    (heads, units, *_), H = broken.numbers, broken.sizes.H
+    return ValueError(
+        f"w2: shape ({heads}, {units}) has {amount(heads, 'head')}, but query has {H}; "
+        f"expected ({H}, W)"
+    )
+
+
+def _needs_an_offset(broken: Broken) -> _Error:
+    Lq, Lk = broken.sizes.Lq, broken.sizes.Lk
+    return ValueError(
+        f"query_offset: None with {amount(Lq, 'query')} and {amount(Lk, 'key')} is "
+        f"ambiguous, and {broken.name} depends on it; pass 0 (query 0 at key 0) or "
+        f"Lk - Lq = {Lk - Lq} (last query at the last key)"
+    )
+
+
+def _far_offset(broken: Broken) -> _Error:
+    return ValueError(
+        f"query_offset: got {broken.numbers[0]}; expected values between -2**60 and "
+        "2**60"
+    )
+
+
+def _long_length(broken: Broken) -> _Error:
+    return ValueError(
+        f"key_lengths: got {broken.numbers[0]}; expected 0 to Lk = {broken.sizes.Lk}"
+    )
+
+
+def _unseen_rows(broken: Broken) -> _Error:
+    low, high, first, last = broken.numbers
+    return IndexError(
+        f"{broken.name}: visible relative positions run from {low} to {high}, but the "
+        f"table has those from {first} to {last}; expected a longer table, fewer "
+        "visible pairs (is_causal, window, key_ranges, key_lengths, query_offset), or "
+        'beyond="clip" or "zero"'
+    )
+
+
+def _sees_ahead(broken: Broken) -> _Error:
+    return ValueError(
+        f"log_decay: visible relative positions run up to {broken.numbers[0]}, but "
+        "sums run from a key to a later query; expected every key after its query to "
+        "be hidden by is_causal, window, key_ranges or key_lengths"
+    )
+
+
+def _needs_a_scale(broken: Broken) -> _Error:
+    return ValueError("scale: None with head_dim 0; expected a number")
+
+
+def _needs_a_cap(broken: Broken) -> _Error:
+    return ValueError(
+        f"softcap: got {broken.number}; expected a number above 0 (None: no cap)"
+    )
+
+
+def _too_small(broken: Broken) -> _Error:
+    expected = "0 or a number" if broken.name == "scale" else "a number"
+    return ValueError(
+        f"{broken.name}: got {broken.number}, too small for {_DTYPES[broken.char]}, "
+        f"where it is 0; expected {expected} that is not"
+    )
+
+
+def _too_large(broken: Broken) -> _Error:
+    dtype = _DTYPES[broken.char]
+    hint = " (None: no cap)" if broken.name == "softcap" else ""
+    return ValueError(
+        f"{broken.name}: got {broken.number}, too large for {dtype}; expected less "
+        f"than {float(np.finfo(dtype).max) / _LOG2E:.3g}{hint}"
+    )
+
+
+#: The error of each rule, by its name in C.
+_WORDS: Mapping[str, Callable[[Broken], _Error]] = {
+    "needs rel_key": _needs_rel_key,
+    "labels and": _labels_and,
+    "needs a table": _needs_table,
+    "unequal rows": _unequal_rows,
+    "outside rows": _outside_rows,
+    "unplaced rows": _unplaced_rows,
+    "even rows": _even_rows,
+    "heads of FIRE": _heads_of_fire,
+    "needs an offset": _needs_an_offset,
+    "far offset": _far_offset,
+    "long length": _long_length,
+    "unseen rows": _unseen_rows,
+    "sees ahead": _sees_ahead,
+    "needs a scale": _needs_a_scale,
+    "needs a cap": _needs_a_cap,
+    "too small": _too_small,
+    "too large": _too_large,
+}
