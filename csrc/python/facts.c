@@ -81,11 +81,14 @@ take_rows(const attention_call *call, call_rules *rules, PyObject *value)
     return check_integers(call, &entry, &rules->buckets);
 }
 
-/* A number, or None, which leaves what is there. */
+/* A float, or None. */
 static int
-take_real(PyObject *value, int *has, double *number)
+take_real(const attention_call *call, const char *name, PyObject *value, int *has,
+          double *number)
 {
     *has = value != Py_None;
+    if (*has && !PyFloat_Check(value))
+        return reject(call, PyExc_TypeError, name, "must be a float");
     if (*has)
         *number = PyFloat_AsDouble(value);
     return PyErr_Occurred() ? -1 : 0;
@@ -94,12 +97,13 @@ take_real(PyObject *value, int *has, double *number)
 static int
 take_first(const attention_call *call, call_rules *rules, PyObject *value)
 {
+    int overflow = 0;
     rules->has_first = value != Py_None;
+    if (rules->has_first && !PyLong_Check(value))
+        return reject(call, PyExc_TypeError, "first", "must be an int");
     if (rules->has_first)
-        rules->first = PyLong_AsLongLong(value);
-    if (PyErr_Occurred())
-        return -1;
-    if (rules->first < -RP_FARTHEST || rules->first > RP_FARTHEST)
+        rules->first = PyLong_AsLongLongAndOverflow(value, &overflow);
+    if (overflow || rules->first < -RP_FARTHEST || rules->first > RP_FARTHEST)
         return reject(call, PyExc_ValueError, "first", "is out of range");
     return 0;
 }
@@ -137,8 +141,8 @@ take_call(attention_call *call, call_rules *rules, PyObject *args)
     if (left < 0 || right < 0)
         return reject(call, PyExc_ValueError, "window", "is out of range");
     if (take_first(call, rules, first) < 0 || take_fire(rules, fire) < 0 ||
-        take_real(scale, &rules->has_scale, &rules->scale) < 0 ||
-        take_real(softcap, &rules->has_softcap, &rules->softcap) < 0)
+        take_real(call, "scale", scale, &rules->has_scale, &rules->scale) < 0 ||
+        take_real(call, "softcap", softcap, &rules->has_softcap, &rules->softcap) < 0)
         return -1;
     /* from here on no Python code runs */
     return take_inputs(call, inputs) < 0 ? -1 : take_rows(call, rules, buckets);

@@ -19,14 +19,19 @@ find_positional(const attention_call *call, const call_rules *rules)
     return rules->has_fire ? "FIRE's bias" : NULL;
 }
 
-/* The lowest and the highest of the integers of batch items; 0 and 0 of none. */
+/* The lowest and the highest of the integers of batch items; 0 and 0 of none. Of those that
+ * repeat along an axis one is looked at. */
 static void
 find_ends(const array_view *view, int64_t ends[2])
 {
-    npy_intp count = PyArray_MultiplyList(view->shape, view->ndim);
+    npy_intp shape[MOST_BATCH_AXES];
+    for (int axis = 0; axis < view->ndim; axis++)
+        shape[axis] =
+            view->strides[axis] == 0 && view->shape[axis] > 1 ? 1 : view->shape[axis];
+    npy_intp count = PyArray_MultiplyList(shape, view->ndim);
     ends[0] = ends[1] = 0;
     for (npy_intp n = 0; n < count; n++) {
-        ptrdiff_t offset = item_offset(view, view->shape, view->ndim, 0, n);
+        ptrdiff_t offset = item_offset(view, shape, view->ndim, 0, n);
         int64_t number = *(const int64_t *)(view->data + offset);
         ends[0] = n == 0 || number < ends[0] ? number : ends[0];
         ends[1] = n == 0 || number > ends[1] ? number : ends[1];

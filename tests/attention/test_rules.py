@@ -224,7 +224,10 @@ HOSTILE = [
     {"left": -1},
     {"right": -1},
     {"first": 2**60},
+    {"first": 2**70},
+    {"first": 0.0},
     {"scale": "1"},
+    {"softcap": 1},
     {"fire": 1},
     {"fire": (1, 2)},
 ]
@@ -234,6 +237,12 @@ HOSTILE = [
 def test_c_refuses_what_no_call_gives_it(changes):
     with pytest.raises((TypeError, ValueError)):
         _core.apply_rules(*arguments(**changes))
+
+
+def test_integers_that_repeat_are_looked_at_once():
+    repeated = np.broadcast_to(np.array(6), (2**40,))
+    rule, *_ = _core.apply_rules(*arguments(key_lengths=repeated))
+    assert rule == "long length"
 
 
 def test_c_takes_what_a_call_gives_it():
