@@ -77,7 +77,7 @@ int
 result_kind(const attention_call *call)
 {
     int kind = call->views[QUERY].kind;
-    for (int i = 0; i < OPERANDS; i++) {
+    for (int i = 0; i <= LOG_DECAY; i++) { /* behind it are no numbers that promote */
         const array_view *view = &call->views[i];
         int role = operand_rows[i].roles[FORWARD];
         if (view->owner == NULL || role == UNKNOWN || role >= OUTPUT ||
