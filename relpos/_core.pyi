@@ -106,16 +106,18 @@ def read_operands(
 ]: ...
 def apply_rules(
     inputs: dict[str, Array],
-    beyond: int,
-    is_causal: bool,
-    left: int,
-    right: int,
-    first: int | None,
-    buckets: Array | None,
-    scale: float | None,
-    softcap: float | None,
-    fire: tuple[int, int, bool] | None,
-    is_graph: bool,
+    numbers: tuple[
+        int,  # beyond
+        bool,  # is_causal
+        int,  # left
+        int,  # right
+        int | None,  # first
+        Array | None,  # buckets
+        float | None,  # scale
+        float | None,  # softcap
+        tuple[int, int, bool] | None,  # fire
+        bool,  # is_graph
+    ],
     /,
 ) -> tuple[Any, ...]: ...
 def know_tensors(tensor: type[Any], parameter: type[Any], /) -> bool: ...

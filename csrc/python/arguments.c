@@ -281,7 +281,7 @@ check_arguments(direct_call *d)
     call->makes[OUT] = 1;
     call->makes[LSE] |= (char)d->has_lse;
     call->makes[ROW_MAX] = call->makes[ROW_SUM] = (char)(d->requires_grad || d->keeps);
-    call->makes[KEPT] = call->makes[ROW_MAX] && rounds_out(call);
+    call->makes[KEPT] = call->makes[ROW_MAX] && storage_of(call->out_kind) != RP_OWN;
     return 1;
 }
 

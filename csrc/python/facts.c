@@ -4,14 +4,20 @@
 
 /* ---- what the call says ---------------------------------------------------------------- */
 
-static int
-take_array(attention_call *call, PyObject *inputs, const dict_entry *entry,
-           PyObject **owner)
+/* Where the owner of an operand or of integers of batch items is kept, by the key of its entry;
+ * NULL: the call of a forward takes none of this key. */
+static PyObject **
+owner_at(attention_call *call, const PyObject *key)
 {
-    *owner = take_entry(call, inputs, entry, 0);
-    if (*owner != NULL && !PyArray_Check(*owner))
-        return reject(call, PyExc_TypeError, entry->name, "must be an ndarray");
-    return PyErr_Occurred() ? -1 : 0;
+    for (int i = 0; i < OPERANDS; i++) {
+        int role = operand_rows[i].roles[FORWARD];
+        if (operand_rows[i].entry.key == key)
+            return role == UNKNOWN || role >= OUTPUT ? NULL : &call->views[i].owner;
+    }
+    for (int i = 0; i < PART_ITEMS; i++)
+        if (item_rows[i].entry.key == key)
+            return &call->items[i].owner;
+    return NULL;
 }
 
 static int
@@ -39,24 +45,22 @@ check_kinds(const attention_call *call)
                           &call->views[KEY_RANGES]);
 }
 
-/* Takes the arrays that read_operands gave, and views of them. */
+/* Takes the arrays that read_operands gave, under its keys, and views of them. */
 static int
 take_inputs(attention_call *call, PyObject *inputs)
 {
-    for (int i = 0; i < OPERANDS; i++) {
-        const operand_row *row = &operand_rows[i];
-        int role = row->roles[FORWARD];
-        /* most calls have no labels: no look at the rest of them */
-        if (role == UNKNOWN || role >= OUTPUT ||
-            (row->of_kind == OF_LABELS && i > LABELS + 1 &&
-             call->views[i - 1].owner == NULL))
-            continue;
-        if (take_array(call, inputs, &row->entry, &call->views[i].owner) < 0)
+    PyObject *key, *value, **owner;
+    for (Py_ssize_t at = 0; PyDict_Next(inputs, &at, &key, &value);) {
+        if ((owner = owner_at(call, key)) == NULL) {
+            PyErr_Format(PyExc_TypeError, "apply_rules: %R is no operand", key);
             return -1;
+        }
+        if (!PyArray_Check(value)) {
+            PyErr_Format(PyExc_TypeError, "%U: must be an ndarray", key);
+            return -1;
+        }
+        *owner = Py_NewRef(value);
     }
-    for (int i = 0; i < PART_ITEMS; i++)
-        if (take_array(call, inputs, &item_rows[i].entry, &call->items[i].owner) < 0)
-            return -1;
     if (take_views(call) < 0 || take_item_views(call) < 0)
         return -1;
     if (check_kinds(call) < 0)
@@ -83,8 +87,8 @@ take_rows(const attention_call *call, call_rules *rules, PyObject *value)
 
 /* A float, or None. */
 static int
-take_real(const attention_call *call, const char *name, PyObject *value, int *has,
-          double *number)
+take_number(const attention_call *call, const char *name, PyObject *value, int *has,
+            double *number)
 {
     *has = value != Py_None;
     if (*has && !PyFloat_Check(value))
@@ -128,21 +132,21 @@ take_fire(call_rules *rules, PyObject *value)
 
 /* Numbers first: their methods may run Python code. */
 static int
-take_call(attention_call *call, call_rules *rules, PyObject *args)
+take_call(attention_call *call, call_rules *rules, PyObject *inputs, PyObject *numbers)
 {
-    PyObject *inputs, *first, *buckets, *scale, *softcap, *fire;
+    PyObject *first, *buckets, *scale, *softcap, *fire;
     long long left, right;
-    if (!PyArg_ParseTuple(args, "O!ipLLOOOOOp:apply_rules", &PyDict_Type, &inputs,
-                          &rules->beyond, &rules->is_causal, &left, &right, &first,
-                          &buckets, &scale, &softcap, &fire, &rules->is_graph))
+    if (!PyArg_ParseTuple(numbers, "ipLLOOOOOp:apply_rules", &rules->beyond,
+                          &rules->is_causal, &left, &right, &first, &buckets, &scale,
+                          &softcap, &fire, &rules->is_graph))
         return -1;
     rules->left = left;
     rules->right = right;
     if (left < 0 || right < 0)
         return reject(call, PyExc_ValueError, "window", "is out of range");
     if (take_first(call, rules, first) < 0 || take_fire(rules, fire) < 0 ||
-        take_real(call, "scale", scale, &rules->has_scale, &rules->scale) < 0 ||
-        take_real(call, "softcap", softcap, &rules->has_softcap, &rules->softcap) < 0)
+        take_number(call, "scale", scale, &rules->has_scale, &rules->scale) < 0 ||
+        take_number(call, "softcap", softcap, &rules->has_softcap, &rules->softcap) < 0)
         return -1;
     /* from here on no Python code runs */
     return take_inputs(call, inputs) < 0 ? -1 : take_rows(call, rules, buckets);
@@ -199,37 +203,60 @@ list_gathered(const attention_call *call, const call_rules *rules)
     return gathered;
 }
 
+/* The dtype of the computation. */
+static PyArray_Descr *
+computed_dtype(const call_rules *rules)
+{
+    return descr_of(rules->kind == KIND_F64 ? NPY_DOUBLE : NPY_FLOAT);
+}
+
+/* The dtype of the result: one of 16 bits is the query's, in native byte order. */
+static PyArray_Descr *
+result_dtype(const attention_call *call)
+{
+    if (storage_of(call->out_kind) == RP_OWN)
+        return descr_of(call->out_kind == KIND_F64 ? NPY_DOUBLE : NPY_FLOAT);
+    PyArrayObject *query = (PyArrayObject *)call->views[QUERY].owner;
+    return PyArray_DescrNewByteorder(PyArray_DESCR(query), NPY_NATIVE);
+}
+
+static PyObject *
+tell_broken(const call_rules *rules)
+{
+    const broken_rule *broken = &rules->broken;
+    const int64_t *numbers = broken->numbers;
+    return Py_BuildValue("ssz(LLLL)N", name_of_rule(broken->rule), broken->operand,
+                         broken->other, (long long)numbers[0], (long long)numbers[1],
+                         (long long)numbers[2], (long long)numbers[3],
+                         computed_dtype(rules));
+}
+
 static PyObject *
 tell_facts(const attention_call *call, const call_rules *rules)
 {
-    static const char *const chars[] = {
-        [KIND_BF16] = "", [KIND_F16] = "e", [KIND_F32] = "f", [KIND_F64] = "d"};
-    const broken_rule *broken = &rules->broken;
-    const int64_t *numbers = broken->numbers;
-    const char *kind = chars[rules->kind];
-    if (broken->rule != HOLDS)
-        return Py_BuildValue("ssz(LLLL)s", name_of_rule(broken->rule), broken->operand,
-                             broken->other, (long long)numbers[0],
-                             (long long)numbers[1], (long long)numbers[2],
-                             (long long)numbers[3], kind);
-    return Py_BuildValue("ssNLLNLLd", kind, chars[rules->out_kind],
+    return Py_BuildValue("NNNLLNLLd", computed_dtype(rules), result_dtype(call),
                          list_copied(call, rules->kind),
                          (long long)rules->of_vectors.first,
                          (long long)rules->of_bias.first, list_gathered(call, rules),
                          (long long)rules->left, (long long)rules->right, rules->scale);
 }
 
-/* args: the arrays by name, and what module.c says. Returns what follows or, of five items,
- * the rule that is broken, its names and numbers, and the dtype of the computation. */
+/* args: the arrays by name, and the numbers and flags that `Numbers` of rules.py lists. Returns
+ * the items of its `Facts` or, of five items, the rule that is broken, its names and numbers,
+ * and the dtype of the computation. */
 PyObject *
-py_apply_rules(PyObject *Py_UNUSED(module), PyObject *args)
+py_apply_rules(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
     attention_call call = {.direction = FORWARD};
     call_rules rules = {0};
     PyObject *told = NULL;
-    if (take_call(&call, &rules, args) == 0) {
-        apply_rules(&call, &rules);
-        told = tell_facts(&call, &rules);
+    if (count != 2 || !PyDict_Check(args[0]) || !PyTuple_Check(args[1])) {
+        PyErr_SetString(PyExc_TypeError, "apply_rules: expected a dict and a tuple");
+        return NULL;
+    }
+    if (take_call(&call, &rules, args[0], args[1]) == 0) {
+        int holds = apply_rules(&call, &rules);
+        told = holds ? tell_facts(&call, &rules) : tell_broken(&rules);
     }
     release_call(&call);
     return told;

@@ -280,9 +280,9 @@ static PyMethodDef module_methods[] = {
     {"read_operands", (PyCFunction)(void (*)(void))py_read_operands, METH_FASTCALL,
      "read_operands(arguments, read, groups, is_part): the arrays of a call of "
      "attention, and what their shapes say"},
-    {"apply_rules", py_apply_rules, METH_VARARGS,
-     "apply_rules(inputs, beyond, is_causal, left, right, first, buckets, scale, "
-     "softcap, fire, is_graph): what follows for a call, or the rule that it breaks"},
+    {"apply_rules", (PyCFunction)(void (*)(void))py_apply_rules, METH_FASTCALL,
+     "apply_rules(inputs, numbers): what follows for a call, or the rule that it "
+     "breaks"},
     {"know_tensors", (PyCFunction)(void (*)(void))py_know_tensors, METH_FASTCALL,
      "know_tensors(tensor, parameter): the types of torch; whether C can read them"},
     {"read_tensors", (PyCFunction)(void (*)(void))py_read_tensors, METH_FASTCALL,

@@ -170,7 +170,8 @@ int add_operands(PyObject *module);
 typedef struct {
     rp_gradients problem;
     int direction;
-    int kind; /* of the computation */
+    int kind;     /* of the computation */
+    int out_kind; /* of `out`, which the rules of a call say */
     int batch_ndim;
     npy_intp batch_shape[MOST_BATCH_AXES];
     int64_t dims[128]; /* by letter; -1: not met yet */
@@ -249,8 +250,6 @@ misfit fit_shapes(attention_call *call, shape_rules rules);
 /* Makes the results that the call has to make, and stores the strides of all arrays; -1,
  * with or without an error, where it does not. */
 int lay_out(attention_call *call);
-/* Whether `out` is of 16 bits, as are query, key and value. */
-int rounds_out(const attention_call *call);
 /* Axes of an operand behind those of the batch. */
 int own_axes(const operand_row *row);
 
@@ -274,12 +273,6 @@ int has_zeros_and_ones(const rp_isa *isa, const array_view *view);
 
 /* Whether numbers are of a kind that an operand may have. */
 int has_kind(const operand_row *row, const array_view *view);
-
-/* ---- rules.c ------------------------------------------------------------------------- */
-
-/* Kind of the result: that of query, key and value, float32 where they differ, or float64
- * where any number is. */
-int result_kind(const attention_call *call);
 
 /* ---- arguments.c ----------------------------------------------------------------------- */
 
@@ -305,7 +298,7 @@ PyObject *py_attend(PyObject *self, PyObject *const *args, Py_ssize_t count);
 PyObject *py_attend_backward(PyObject *self, PyObject *const *args, Py_ssize_t count);
 PyObject *py_attention_bytes(PyObject *self, PyObject *args);
 PyObject *py_read_operands(PyObject *module, PyObject *const *args, Py_ssize_t count);
-PyObject *py_apply_rules(PyObject *module, PyObject *args);
+PyObject *py_apply_rules(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *py_know_tensors(PyObject *module, PyObject *const *types, Py_ssize_t count);
 PyObject *py_read_tensors(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *py_apply_rotary(PyObject *self, PyObject *args);

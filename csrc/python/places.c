@@ -111,7 +111,7 @@ place_all(const attention_call *call, call_rules *rules)
 int
 place_tables(const attention_call *call, call_rules *rules)
 {
-    if (rules->is_graph || has_labels(call))
+    if (rules->is_graph || is_labelled(call))
         return 1;
     if (has_buckets(rules) && !check_buckets(call, rules))
         return 0;

@@ -60,7 +60,7 @@ has_table(const attention_call *call)
 }
 
 int
-has_labels(const attention_call *call)
+is_labelled(const attention_call *call)
 {
     return has(call, LABELS) || has(call, LABELS + 1);
 }
@@ -73,7 +73,9 @@ clamp(int64_t x, int64_t low, int64_t high)
 
 /* ---- dtypes --------------------------------------------------------------------------- */
 
-int
+/* Kind of the result: that of query, key and value, float32 where they differ, or float64 where
+ * any number is. */
+static int
 result_kind(const attention_call *call)
 {
     int kind = call->views[QUERY].kind;
@@ -96,7 +98,7 @@ result_kind(const attention_call *call)
 static int
 check_options(const attention_call *call, call_rules *rules)
 {
-    int of_rel_key[] = {POS_BIAS_V, POSITION_QUERY}, labelled = has_labels(call);
+    int of_rel_key[] = {POS_BIAS_V, POSITION_QUERY}, labelled = is_labelled(call);
     const char *first = rules->has_first ? "min_relative_position" : NULL;
     const char *buckets = rules->buckets.owner ? "buckets" : NULL;
     for (int i = 0; i < 2; i++)
@@ -130,7 +132,7 @@ check_range(call_rules *rules, const char *name, double number)
 }
 
 static int
-check_numbers(const attention_call *call, call_rules *rules)
+check_scores(const attention_call *call, call_rules *rules)
 {
     if (!rules->has_scale && call->dims['D'] == 0)
         return breaks(rules, NEEDS_SCALE, "scale", NULL);
@@ -148,10 +150,10 @@ check_numbers(const attention_call *call, call_rules *rules)
 /* ---- all of them -------------------------------------------------------------------------- */
 
 int
-apply_rules(const attention_call *call, call_rules *rules)
+apply_rules(attention_call *call, call_rules *rules)
 {
-    rules->out_kind = rules->is_wide ? KIND_F64 : result_kind(call);
-    rules->kind = rules->out_kind == KIND_F64 ? KIND_F64 : KIND_F32;
+    call->out_kind = rules->is_wide ? KIND_F64 : result_kind(call);
+    rules->kind = call->out_kind == KIND_F64 ? KIND_F64 : KIND_F32;
     if (rules->is_causal && rules->right > 0)
         rules->right = 0;
     if (!check_options(call, rules) || !place_tables(call, rules))
@@ -160,9 +162,9 @@ apply_rules(const attention_call *call, call_rules *rules)
         breaks(rules, FIRE_HEADS, "w2", NULL);
         return by_numbers(rules, rules->fire_heads, rules->fire_units, 0, 0);
     }
-    if (!check_items(call, rules) || !check_seen(call, rules))
+    if (!check_batch_items(call, rules) || !check_seen(call, rules))
         return 0;
     if (rules->buckets.owner != NULL)
         use_buckets(call, rules);
-    return check_numbers(call, rules);
+    return check_scores(call, rules);
 }

@@ -57,7 +57,7 @@ typedef struct {
     double scale, softcap;
     array_view buckets; /* of a private copy, which holds a reference */
 
-    int out_kind, kind; /* of the result, and of the computation */
+    int kind; /* of the computation */
     /* Of each table, of the operands rel_key, rel_query and rel_value, and of rel_bias. */
     position_span spans[TABLES], of_vectors, of_bias;
     position_span used; /* of the buckets, those that queries and keys can use */
@@ -67,8 +67,8 @@ typedef struct {
 } call_rules;
 
 /* Applies all rules, once shapes fit: returns whether they hold. Cuts right to what is causal,
- * and makes a scale where there is none. Runs no Python code. */
-int apply_rules(const attention_call *call, call_rules *rules);
+ * makes a scale where there is none, and notes the kind of the result. Runs no Python code. */
+int apply_rules(attention_call *call, call_rules *rules);
 /* Note the rule that is broken, with names and numbers; both return that it does not hold. */
 int breaks(call_rules *rules, int rule, const char *operand, const char *other);
 int by_numbers(call_rules *rules, int64_t a, int64_t b, int64_t c, int64_t d);
@@ -76,7 +76,7 @@ int by_numbers(call_rules *rules, int64_t a, int64_t b, int64_t c, int64_t d);
 int has(const attention_call *call, int operand);
 const char *name_of(int operand);
 /* Labels are one array, or several that begin with the row behind it. */
-int has_labels(const attention_call *call);
+int is_labelled(const attention_call *call);
 int64_t clamp(int64_t x, int64_t low, int64_t high);
 /* Name by which Python knows a rule. */
 const char *name_of_rule(int rule);
@@ -95,7 +95,7 @@ PyObject *list_rows(const call_rules *rules, int table);
 /* ---- seen.c --------------------------------------------------------------------------- */
 
 /* Check the integers of batch items, and the pairs that queries see. */
-int check_items(const attention_call *call, call_rules *rules);
+int check_batch_items(const attention_call *call, call_rules *rules);
 int check_seen(const attention_call *call, call_rules *rules);
 
 /* ---- arguments.c, buckets.c -------------------------------------------------------------- */

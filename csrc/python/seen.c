@@ -22,7 +22,7 @@ find_positional(const attention_call *call, const call_rules *rules)
 /* The lowest and the highest of the integers of batch items; 0 and 0 of none. Of those that
  * repeat along an axis one is looked at. */
 static void
-find_ends(const array_view *view, int64_t ends[2])
+find_extremes(const array_view *view, int64_t ends[2])
 {
     npy_intp shape[MOST_BATCH_AXES];
     for (int axis = 0; axis < view->ndim; axis++)
@@ -46,7 +46,7 @@ check_ends(const attention_call *call, call_rules *rules, int item, int64_t low,
     int64_t ends[2];
     if (call->items[item].owner == NULL)
         return 1;
-    find_ends(&call->items[item], ends);
+    find_extremes(&call->items[item], ends);
     for (int i = 0; i < 2; i++)
         if (ends[i] < low || ends[i] > high) {
             breaks(rules, item == QUERY_OFFSET ? FAR_OFFSET : LONG_LENGTH,
@@ -57,12 +57,14 @@ check_ends(const attention_call *call, call_rules *rules, int item, int64_t low,
 }
 
 int
-check_items(const attention_call *call, call_rules *rules)
+check_batch_items(const attention_call *call, call_rules *rules)
 {
     int64_t queries = call->dims['q'], keys = call->dims['k'];
-    const char *positional = find_positional(call, rules);
-    if (queries != keys && call->items[QUERY_OFFSET].owner == NULL && positional)
-        return breaks(rules, NEEDS_OFFSET, positional, NULL);
+    if (queries != keys && call->items[QUERY_OFFSET].owner == NULL) {
+        const char *positional = find_positional(call, rules);
+        if (positional != NULL)
+            return breaks(rules, NEEDS_OFFSET, positional, NULL);
+    }
     return check_ends(call, rules, QUERY_OFFSET, -RP_FARTHEST, RP_FARTHEST) &&
            check_ends(call, rules, KEY_LENGTHS, 0, keys);
 }

@@ -215,19 +215,13 @@ shape_of(const attention_call *call, const operand_row *row, npy_intp *shape)
     return of->ndim;
 }
 
-int
-rounds_out(const attention_call *call)
-{
-    return storage_of(result_kind(call)) != RP_OWN;
-}
-
 /* The array of 16 bits that a result has the dtype of, a gradient's operand, or the query;
  * NULL of others, which have the computation's: sums over several units are not rounded. */
 static const array_view *
 typed_like(const attention_call *call, int index)
 {
     const array_view *of = operand_of(call, &operand_rows[index]);
-    if (index == OUT && rounds_out(call))
+    if (index == OUT && storage_of(call->out_kind) != RP_OWN)
         of = &call->views[QUERY];
     else if (operand_rows[index].of_kind != OF_16)
         of = NULL;

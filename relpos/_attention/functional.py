@@ -217,12 +217,15 @@ def forward(
     looks: bool = False,
     lse: bool = True,
     kept: bool = True,
-    rounds_to: np.dtype[Any] | None = None,
+    rounds: bool = False,
+    autocast: np.dtype[Any] | None = None,
 ) -> dict[str, Array]:
     """out, lse, row_max and row_sum of a call by name; weights where it asks for them.
 
     lse is left out unless it is asked for. row_max, row_sum and an out that is rounded
-    are `kept` for a backward. With `looks` it warns of a mask of zeros and ones.
+    are `kept` for a backward. With `looks` it warns of a mask of zeros and ones. With
+    `rounds`, an out that is computed in float32 has the dtype of the result, or that of
+    `autocast`, which may have 16 bits.
     """
     problem = prepare(call, part)
     if looks:
@@ -231,8 +234,8 @@ def forward(
     # The output has the dtype of the computation, so that a backward loses nothing. If
     # it is rounded, `run` also returns the exact one for a backward.
     dtype = problem.dtype
-    if rounds_to is not None and dtype.char == "f":
-        dtype = rounds_to
+    if rounds and dtype.char == "f":
+        dtype = problem.out_dtype if autocast is None else autocast
     out = new_array("out", shape_of(problem), dtype)
     seed = _dropout(call, problem, part)
     return run(

@@ -85,19 +85,20 @@ def prepare(call: Call, part: Part | None = None) -> Problem:
         fire = fire_network.part_of_fire(fire, heads, part.key)
     numbers = _numbers_of(call, fire)
     facts = facts_of(inputs, sizes, numbers)
-    tables = {name: inputs[name] for name in TABLES if name in inputs}
     graph: dict[str, Array] = {}
     if "edges" in call:
-        graph = as_edges(call, tables, sizes)
-    for name in LABELLED:
-        if name in inputs:
-            check_labels(name, inputs[name], tables)
+        graph = as_edges(call, _tables_of(inputs), sizes)
+    elif "labels" in inputs or "labels[0]" in inputs:
+        tables = _tables_of(inputs)
+        for name in LABELLED:
+            if name in inputs:
+                check_labels(name, inputs[name], tables)
     operands: dict[str, Any] = {
         **inputs,
         **graph,
         "scale": facts.scale,
         "dropout_p": _dropout(call["dropout_p"]),
-        "beyond": int(numbers.beyond == "zero"),  # "raise" has been checked
+        "beyond": int(numbers.beyond == BEYOND["zero"]),  # "raise" has been checked
         "min_relative_position": facts.first,
         "min_bias_position": facts.first_of_bias,
         "window_left": facts.left,
@@ -127,6 +128,10 @@ def prepare(call: Call, part: Part | None = None) -> Problem:
     )
 
 
+def _tables_of(inputs: dict[str, Array]) -> dict[str, Array]:
+    return {name: inputs[name] for name in TABLES if name in inputs}
+
+
 def look_at_mask(problem: Problem) -> None:
     """Warn of a mask of zeros and ones, which may have been meant to hide."""
     mask = problem.operands.get("attn_mask")
@@ -150,28 +155,36 @@ def offsets_of(inputs: Mapping[str, Array]) -> Array:
 
 def _numbers_of(call: Call, fire: fire_network.Fire | None) -> Numbers:
     """Return the numbers and flags of a call; the rules say which are in range."""
+    beyond = BEYOND[as_choice("beyond", call["beyond"], BEYOND)]
+    is_causal = as_flag("is_causal", call["is_causal"])
     left, right = _window(call["window"])
-    buckets = None
-    if call["buckets"] is not None:
-        buckets = as_integers("buckets", call["buckets"])
+    first = as_first(call["min_relative_position"])
+    buckets, scale, softcap = call["buckets"], call["scale"], call["softcap"]
+    if buckets is not None:
+        buckets = as_integers("buckets", buckets)
         expected = "(n,), one table row for each relative position"
         check_shape("buckets", buckets, buckets.ndim == 1 and buckets.size, expected)
-    of_fire = None
+    if scale is not None:
+        scale = as_real("scale", scale)
+    if softcap is not None:
+        softcap = as_real("softcap", softcap)
+    network = None
     if fire is not None:
         is_wide = any(x.dtype.char == "d" for x in fire.typed.values())
-        of_fire = (*fire.w2.shape, is_wide)
-    softcap = call["softcap"]
+        network = (*fire.w2.shape, is_wide)
+    is_graph = "edges" in call
+    # by position: keywords would take twice the time in every call
     return Numbers(
-        beyond=as_choice("beyond", call["beyond"], BEYOND),
-        is_causal=as_flag("is_causal", call["is_causal"]),
-        left=left,
-        right=right,
-        first=as_first(call["min_relative_position"]),
-        buckets=buckets,
-        scale=as_scale(call["scale"]),
-        softcap=None if softcap is None else as_real("softcap", softcap),
-        fire=of_fire,
-        is_graph="edges" in call,
+        beyond,
+        is_causal,
+        left,
+        right,
+        first,
+        buckets,
+        scale,
+        softcap,
+        network,
+        is_graph,
     )
 
 
@@ -181,11 +194,6 @@ def as_first(minimum: object) -> int | None:
     if minimum is None:
         return None
     return as_int("min_relative_position", minimum, -limit, limit)
-
-
-def as_scale(scale: object) -> float | None:
-    """Check the kind of the scale; None is 1 / sqrt(head_dim)."""
-    return None if scale is None else as_real("scale", scale)
 
 
 def _window(window: object) -> tuple[int, int]:

@@ -17,16 +17,15 @@ from relpos._text import amount
 
 #: A side of the window that hides nothing.
 UNBOUNDED = 2**63 - 1
-#: How a call treats positions outside a table, in the order of C.
-BEYOND = ("clip", "zero", "raise")
+#: How a call treats positions outside a table, by the number that C knows it by.
+BEYOND = {"clip": 0, "zero": 1, "raise": 2}
 _LOG2E = math.log2(math.e)
-_DTYPES = {char: np.dtype(char) for char in "efd"}
 
 
 class Numbers(NamedTuple):
     """Numbers and flags of a call, in the order of `_core.apply_rules`."""
 
-    beyond: str = "clip"
+    beyond: int = BEYOND["clip"]
     is_causal: bool = False
     left: int = UNBOUNDED  # side of the window, as given
     right: int = UNBOUNDED
@@ -59,14 +58,10 @@ class Facts(NamedTuple):
 
 def facts_of(inputs: dict[str, Array], sizes: Sizes, numbers: Numbers) -> Facts:
     """Apply the rules to a call whose shapes fit; raise for the first broken one."""
-    beyond = BEYOND.index(numbers.beyond)
-    result = apply_rules(inputs, beyond, *numbers[1:])
+    result = apply_rules(inputs, numbers)
     if len(result) == 5:
         raise _error(Broken(*result, sizes, numbers))
-    dtype, out, *others = result
-    # bfloat16 has no character of NumPy's
-    out_dtype = _DTYPES[out] if out else inputs["query"].dtype.newbyteorder("=")
-    return Facts(_DTYPES[dtype], out_dtype, *others)
+    return Facts(*result)
 
 
 # ---- words -------------------------------------------------------------------------
@@ -79,7 +74,7 @@ class Broken(NamedTuple):
     name: str  # of an argument, or of what depends on one
     other: str | None
     numbers: tuple[int, int, int, int]
-    char: str  # of the dtype of the computation
+    dtype: np.dtype[Any]  # of the computation
     sizes: Sizes
     given: Numbers
 
@@ -212,17 +207,16 @@ def _needs_a_cap(broken: Broken) -> _Error:
 def _too_small(broken: Broken) -> _Error:
     expected = "0 or a number" if broken.name == "scale" else "a number"
     return ValueError(
-        f"{broken.name}: got {broken.number}, too small for {_DTYPES[broken.char]}, "
+        f"{broken.name}: got {broken.number}, too small for {broken.dtype}, "
         f"where it is 0; expected {expected} that is not"
     )
 
 
 def _too_large(broken: Broken) -> _Error:
-    dtype = _DTYPES[broken.char]
     hint = " (None: no cap)" if broken.name == "softcap" else ""
     return ValueError(
-        f"{broken.name}: got {broken.number}, too large for {dtype}; expected less "
-        f"than {float(np.finfo(dtype).max) / _LOG2E:.3g}{hint}"
+        f"{broken.name}: got {broken.number}, too large for {broken.dtype}; expected "
+        f"less than {float(np.finfo(broken.dtype).max) / _LOG2E:.3g}{hint}"
     )
 
 

@@ -12,12 +12,11 @@ from relpos._attention.operands import LABELLED, ROWS, Call, read
 from relpos._attention.problem import (
     Problem,
     as_first,
-    as_scale,
     look_at_mask,
     offsets_of,
     prepare,
 )
-from relpos._attention.rules import UNBOUNDED, Numbers, facts_of
+from relpos._attention.rules import BEYOND, UNBOUNDED, Numbers, facts_of
 from relpos._attention.schemes import (
     relative_global_settings,
     shaw_attention,
@@ -29,6 +28,7 @@ from relpos._checks import (
     as_flag,
     as_floating,
     as_generator,
+    as_real,
     check_bytes,
     check_keywords,
     quiet,
@@ -389,7 +389,8 @@ def _by_kernel(
     call = {**inputs, "value": inputs["key"], "query_offset": query_offset}
     arrays, sizes, _ = read(call)
     first = as_first(min_relative_position)
-    numbers = Numbers(beyond="zero", first=first, scale=as_scale(scale))
+    scale = None if scale is None else as_real("scale", scale)
+    numbers = Numbers(BEYOND["zero"], first=first, scale=scale)
     facts = facts_of(arrays, sizes, numbers)
     offsets = offsets_of(arrays)[..., None]
     if row_0 is not None:

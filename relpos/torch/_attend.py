@@ -9,7 +9,7 @@ to know the shapes of results before there are numbers: they are here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -35,7 +35,7 @@ from relpos.torch._functions import (
     no_forward_mode,
     over_items,
 )
-from relpos.torch._tensors import check_devices, check_kinds
+from relpos.torch._tensors import check_devices, check_kinds, under_autocast
 from relpos.torch._tracing import (
     apply,
     is_batched,
@@ -103,13 +103,14 @@ def attend(setting: Setting, tensors: Sequence[Tensor]) -> Results:
 
 def _attend_as_operator(setting: Setting, tensors: Sequence[Tensor]) -> Results:
     """Return what `attend` does, of a program that is traced."""
+    dtype = _traced_dtype(dict(zip(setting.names, tensors, strict=True)))
     out, lse, _, _, weights = _attention(
         list(tensors), list(setting.names), _FORM, *_settings_of(setting)
     )
     # the operator has a tensor for each result, also where there are no weights
     if not setting.values.get("return_weights"):
         weights = None
-    return Results(out, lse, weights=weights)
+    return Results(out.to(dtype), lse, weights=weights)
 
 
 def _gradients(
@@ -296,6 +297,20 @@ _attention_backward = torch.library.custom_op(
 # ---- shapes ----------------------------------------------------------------------
 
 
+def _traced_dtype(tensors: Mapping[str, Tensor]) -> torch.dtype:
+    """Return the dtype of the result of a call that has no numbers yet.
+
+    Of a call with numbers, csrc/python/rules.c says it: one tensor of float64 that
+    counts is enough for float64; of other dtypes those of query, key and value count,
+    and float32 is that of different ones. It may differ under autocast.
+    """
+    if any(x.dtype is torch.float64 for n, x in tensors.items() if n in TYPED):
+        return torch.float64
+    query, key, value = (tensors[name].dtype for name in ("query", "key", "value"))
+    same = query.is_floating_point and query is key and query is value
+    return under_autocast(query if same else torch.float32)
+
+
 @_attention.register_fake
 def _like_forward(
     operands: Sequence[Tensor], names: Sequence[str], form: int, *settings: Any
@@ -312,9 +327,9 @@ def _like_forward(
     batch = torch.broadcast_shapes(*batches)
     query, key, value = by_name["query"], by_name["key"], by_name["value"]
     rows = (*batch, query.shape[-3], query.shape[-2])
-    # the operator returns float32 or float64, which `compute` rounds if it has to
-    wide = any(x.dtype == torch.float64 for name, x in by_name.items() if name in TYPED)
-    dtype = torch.float64 if wide else torch.float32
+    # the operator returns float32 or float64, which is rounded behind it
+    is_wide = _traced_dtype(by_name) is torch.float64
+    dtype = torch.float64 if is_wide else torch.float32
     weights = (*rows, key.shape[-2]) if setting.values["return_weights"] else (0,)
     shapes = [
         (*rows, value.shape[-1]),  # out

@@ -23,9 +23,9 @@ from relpos._checks import (
 from relpos._settings import kernels
 from relpos.torch._attend import Attend, attend
 from relpos.torch._causal import INTEGERS, without_causal_bias
-from relpos.torch._engine import TYPED, Setting, name_results, shown
+from relpos.torch._engine import Setting, name_results, shown
 from relpos.torch._functions import copied_setting
-from relpos.torch._tensors import attention_dtype, check_type, under_autocast
+from relpos.torch._tensors import check_type, under_autocast
 from relpos.torch._tracing import PLAIN, is_plain, record
 
 if TYPE_CHECKING:
@@ -293,12 +293,7 @@ def compute(
         seed = as_seed(rng, tensors["query"].device)
         if values.get("dropout_p"):
             tensors["rng"] = seed
-    # One tensor of float64 that counts is enough for a result of float64. Of other
-    # dtypes only those of query, key and value count.
-    wide = any(x.dtype is torch.float64 for n, x in tensors.items() if n in TYPED)
-    tokens = [tensors[name] for name in ("query", "key", "value")]
-    dtype = attention_dtype(tokens, wide)
-    setting = Setting(tuple(tensors), values, scheme_values, with_lse, dtype=dtype)
+    setting = Setting(tuple(tensors), values, scheme_values, with_lse, rounds=True)
     try:
         results = attend(setting, list(tensors.values()))
     except BaseException:
@@ -308,6 +303,7 @@ def compute(
             generator.set_state(before)
         raise
     out = results.out
+    dtype = under_autocast(out.dtype)
     if out.dtype != dtype:
         out = out.to(dtype)
     if not (with_lse or with_weights):

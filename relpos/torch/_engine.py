@@ -25,7 +25,7 @@ from relpos._checks import Array, quiet
 from relpos._core import bfloat16, read_tensors
 from relpos._settings import kernels
 from relpos.torch._functions import over_items
-from relpos.torch._tensors import array_of, in_tensor_words, tensor_of
+from relpos.torch._tensors import array_of, in_tensor_words, tensor_of, under_autocast
 
 if TYPE_CHECKING:
     from relpos.torch._keywords import SchemeValues, Values
@@ -76,7 +76,7 @@ class Setting:
     with_lse: bool = True
     keeps: bool = True  # results for a backward
     looks: bool = False  # at the numbers of the mask, which are those of its caller
-    dtype: torch.dtype = torch.float32  # of the result, once it is rounded
+    rounds: bool = False  # out, if computed in float32, to the dtype of the result
     results: Results | None = None  # of a call that C has run already
 
     name: ClassVar[str] = "attention"
@@ -131,7 +131,8 @@ def forward(setting: Setting, tensors: Sequence[Tensor]) -> Results:
         looks=setting.looks,
         lse=setting.with_lse,
         kept=setting.keeps,
-        rounds_to=_SHORT.get(setting.dtype),
+        rounds=setting.rounds,
+        autocast=_SHORT.get(under_autocast(torch.float32)),
     )
     out = tensor_of(arrays.pop("out"))
     others = {name: torch.from_numpy(array) for name, array in arrays.items()}
@@ -220,7 +221,8 @@ def _forward_directly(setting: Setting, tensors: Sequence[Tensor]) -> Results | 
         return None
     arrays, _ = call
     results = name_results(arrays, setting.with_lse, setting.keeps)
-    if results.out.dtype not in _SHORT or results.out.dtype == setting.dtype:
+    dtype = results.out.dtype
+    if dtype not in _SHORT or (setting.rounds and dtype == under_autocast(dtype)):
         return results
     # The result is to be rounded to another dtype than that of C, and only once. The
     # numbers for that are there if they are kept.

@@ -145,19 +145,6 @@ def result_dtype(tensors: Iterable[object]) -> torch.dtype:
     return functools.reduce(torch.promote_types, floating or [torch.float32])
 
 
-def attention_dtype(tokens: Iterable[torch.Tensor], wide: bool) -> torch.dtype:
-    """Return the dtype of attention's result, by csrc/python/read.c's rule.
-
-    It is that of query, key and value, and float32 where these differ, or float64 where
-    any tensor of numbers is `wide`, one of float64.
-    """
-    if wide:
-        return torch.float64
-    dtypes = [x.dtype for x in tokens]
-    same = dtypes[0].is_floating_point and all(x is dtypes[0] for x in dtypes)
-    return under_autocast(dtypes[0] if same else torch.float32)
-
-
 def under_autocast(dtype: torch.dtype) -> torch.dtype:
     """Return the dtype of a result that has this one outside of autocast."""
     # float64 is left out, as torch's own autocast does.

@@ -198,7 +198,7 @@ def arguments(**changes):
     """Return what `_core.apply_rules` is given for a call with these changes."""
     x = np.ones((2, 5, 4))
     inputs, *_ = read(as_call(x, x, x, {}))
-    numbers = rules.Numbers()._replace(beyond=0)
+    numbers = rules.Numbers()
     inputs |= {name: value for name, value in changes.items() if name in _core.operands}
     inputs |= {
         name: value
@@ -206,7 +206,7 @@ def arguments(**changes):
         if name in ("query_offset", "key_lengths")
     }
     others = {n: v for n, v in changes.items() if n in rules.Numbers._fields}
-    return (inputs, *numbers._replace(**others))
+    return inputs, numbers._replace(**others)
 
 
 HOSTILE = [
