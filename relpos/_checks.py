@@ -19,6 +19,7 @@ from relpos._core import bfloat16, broadcast_to
 from relpos._foreign import module_of, refusal, view_on_cpu
 from relpos._hints import meant, misfit
 from relpos._text import amount
+from relpos._words import UnreadTensor, WrongKind, kind_error
 
 if TYPE_CHECKING:  # numpy.typing would double the time of `import relpos`
     from numpy.typing import ArrayLike as ArrayLike, DTypeLike as DTypeLike, NDArray
@@ -109,11 +110,7 @@ def reject_foreign(name: str, value: object) -> None:
             "dropped: fill it, and hide keys with attn_mask or key_lengths)"
         )
     if package == "torch":
-        raise TypeError(
-            f"{name}: got a torch {type(value).__name__}; expected a NumPy array "
-            "(relpos.torch has functions for tensors, with autograd; for arrays "
-            "pass tensor.detach().cpu().numpy())"
-        )
+        raise kind_error(UnreadTensor(name, type(value).__name__))
     reason = refusal(value)
     if reason is not None:
         raise TypeError(f"{name}: {reason}")
@@ -143,13 +140,9 @@ def as_floating(name: str, value: object) -> Array:
     array = value if type(value) is np.ndarray else as_array(name, value)
     dtype = array.dtype
     if dtype.char not in "efd" and not is_floating(dtype):  # most take the first test
-        hint = ""
-        if array.dtype.kind in "iub":
-            hint = " (convert it with .astype(np.float32))"
-        raise TypeError(
-            f"{name}: got {_item_kind(value, array)}; expected float16, float32 or "
-            f"float64{hint}"
-        )
+        hint = " (convert it with {})" if array.dtype.kind in "iub" else ""
+        expected = "float16", "float32", "float64"
+        raise wrong_items(name, value, array, expected, hint, "float32")
     return array
 
 
@@ -163,9 +156,14 @@ def is_floating(dtype: np.dtype[Any]) -> bool:
 
 def coarse_positions(name: str) -> TypeError:
     """Return the error of positions of bfloat16."""
-    return TypeError(
-        f"{name}: got dtype bfloat16, which rounds integers beyond 256; expected "
-        "integers, float32 or float64"
+    return kind_error(
+        WrongKind(
+            name,
+            "dtype bfloat16",
+            bfloat16,
+            "integers, float32 or float64",
+            reason=", which rounds integers beyond 256",
+        )
     )
 
 
@@ -235,7 +233,7 @@ def integers_of(name: str, value: object) -> Array:
                 "smaller integers"
             )
     if array.dtype.kind != "u":
-        raise TypeError(f"{name}: got {_item_kind(value, array)}; expected integers")
+        raise wrong_items(name, value, array, "integers")
     if array.size and int(memory.max()) > _INT64.max:
         raise ValueError(
             f"{name}: got {memory.max()}, which does not fit int64; expected smaller "
@@ -244,8 +242,47 @@ def integers_of(name: str, value: object) -> Array:
     return array[...]
 
 
-def _item_kind(value: object, array: Array) -> str:
-    return f"dtype {array.dtype}" if np.ndim(array) else kind_of(value)
+def wrong_items(
+    name: str,
+    value: object,
+    array: Array,
+    expected: str | tuple[str, ...],
+    hint: str = "",
+    cast: str = "",
+) -> TypeError:
+    """Return the error of the dtype of what was read from a value.
+
+    A single number is called by its kind.
+    """
+    if array.ndim:
+        return wrong_dtype(name, array, expected, hint, cast)
+    return wrong_kind(name, value, expected, hint, cast)
+
+
+def wrong_dtype(
+    name: str,
+    array: Array,
+    expected: str | tuple[str, ...],
+    hint: str = "",
+    cast: str = "",
+) -> TypeError:
+    """Return the error of an array of another dtype."""
+    got = f"dtype {array.dtype}"
+    return kind_error(WrongKind(name, got, array.dtype, expected, hint=hint, cast=cast))
+
+
+def wrong_kind(
+    name: str,
+    value: object,
+    expected: str | tuple[str, ...],
+    hint: str = "",
+    cast: str = "",
+) -> TypeError:
+    """Return the error of a value of another kind."""
+    dtype = value.dtype if isinstance(value, np.ndarray) else None
+    return kind_error(
+        WrongKind(name, kind_of(value), dtype, expected, hint=hint, cast=cast)
+    )
 
 
 def as_int(
@@ -266,15 +303,13 @@ def _index_of(name: str, value: object) -> int:
     try:
         return operator.index(value)  # type: ignore[arg-type]
     except TypeError:
-        raise TypeError(f"{name}: got {kind_of(value)}; expected an integer") from None
+        raise wrong_kind(name, value, "an integer") from None
 
 
 def as_ints(name: str, value: object, low: int, high: int) -> list[int]:
     """Return a sequence of integers, or a single one, as a list; text is none."""
     if isinstance(value, str | bytes | bytearray | memoryview):
-        raise TypeError(
-            f"{name}: got {kind_of(value)}; expected an integer or a sequence of them"
-        )
+        raise wrong_kind(name, value, "an integer or a sequence of them")
     if isinstance(value, np.ndarray) and value.ndim == 1:
         value = value.tolist()
     items = value if isinstance(value, Sequence) else [value]
@@ -296,7 +331,7 @@ def as_real(name: str, value: object) -> float:
     # A timedelta64 counts as an integer in NumPy's class tree.
     not_real = (bool, np.bool_, np.timedelta64)
     if isinstance(value, not_real) or not isinstance(value, Real):
-        raise TypeError(f"{name}: got {kind_of(value)}; expected a real number")
+        raise wrong_kind(name, value, "a real number")
     try:
         number = float(value)
     except OverflowError:
@@ -318,7 +353,7 @@ def as_flag(name: str, value: object) -> bool:
     if value is True or value is False:
         return value
     if not isinstance(value, np.bool_):
-        raise TypeError(f"{name}: got {kind_of(value)}; expected True or False")
+        raise wrong_kind(name, value, "True or False")
     return bool(value)
 
 
@@ -331,10 +366,8 @@ def as_generator(rng: object) -> np.random.Generator:
     if isinstance(rng, int | np.integer) and not isinstance(rng, bool):
         rng = as_int("rng", rng, 0)
     elif rng is not None and not isinstance(rng, np.random.Generator):
-        raise TypeError(
-            f"rng: got {kind_of(rng)}; expected an int, a Generator or None "
-            "(numpy.random.default_rng makes a Generator of other seeds)"
-        )
+        hint = " (numpy.random.default_rng makes a Generator of other seeds)"
+        raise wrong_kind("rng", rng, "an int, a Generator or None", hint)
     return np.random.default_rng(rng)
 
 
@@ -343,7 +376,7 @@ def as_choice(name: str, value: object, choices: Collection[str]) -> str:
         return value
     known = ", ".join(repr(choice) for choice in choices)
     if not isinstance(value, str):
-        raise TypeError(f"{name}: got {kind_of(value)}; expected one of {known}")
+        raise wrong_kind(name, value, f"one of {known}")
     raise ValueError(f"{name}: got {value!r}; expected one of {known}")
 
 

@@ -1,4 +1,4 @@
-"""Tensors of torch as arrays, checks of them, and the words of errors about them.
+"""Tensors of torch as arrays, and checks of them.
 
 torch is not imported here: who has a tensor has imported it.
 """
@@ -6,32 +6,15 @@ torch is not imported here: who has a tensor has imported it.
 from __future__ import annotations
 
 import functools
-import re
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 from relpos._foreign import expected_instead
+from relpos._words import words_for_tensors
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-#: A tensor that was given for a number or a list, in a message.
-NO_TENSOR = "a tensor; expected none (pass tensor.item() or tensor.tolist())"
-
-#: Words of messages about arrays, and those about tensors.
-_WORDS = {
-    ".astype(np.float32)": ".to(torch.float32)",
-    ".astype(bool)": ".to(torch.bool)",
-    "expected float16, float32 or": "expected bfloat16, float16, float32 or",
-    "expected bool, float16,": "expected bool, bfloat16, float16,",
-    "a torch Tensor; expected a NumPy array (relpos.torch has functions for "
-    "tensors, with autograd; for arrays pass tensor.detach().cpu().numpy())": NO_TENSOR,
-}
-
-
-#: An array in a message.
-_DTYPE = re.compile(r"got (?:an array of )?dtype (\w+)")
 
 
 def is_tensor(value: object) -> bool:
@@ -164,18 +147,10 @@ def in_tensor_words(
             return function(*args, **keywords)
         except TypeError as error:
             tensors = tensors_of(*args, **keywords) if tensors_of is not None else {}
-            words = _about_tensors(str(error), tensors)
-            if words == str(error):
+            dtypes = {n: x.dtype for n, x in tensors.items() if is_tensor(x)}
+            words = words_for_tensors(error, dtypes)
+            if words is None:
                 raise
             raise TypeError(words) from None
 
     return worded
-
-
-def _about_tensors(words: str, tensors: Mapping[str, Any]) -> str:
-    """Reword an error, which begins with the name of an argument."""
-    for of_arrays, of_tensors in _WORDS.items():
-        words = words.replace(of_arrays, of_tensors)
-    tensor: Any = tensors.get(words.partition(":")[0])
-    dtype = tensor.dtype if is_tensor(tensor) else r"torch.\1"
-    return _DTYPE.sub(f"got a tensor of dtype {dtype}", words)

@@ -22,6 +22,7 @@ from relpos._checks import (
     is_floating,
     native,
     stored,
+    wrong_dtype,
 )
 from relpos._core import read_operands
 from relpos._text import amount
@@ -235,13 +236,10 @@ class Mask(Pairs):
     def kind(name: str, value: object) -> Array:
         mask = as_array(name, value)
         if mask.dtype.kind != "b" and not is_floating(mask.dtype):
-            hint = ""
-            if mask.dtype.kind in "iu":
-                hint = " (True = may attend: convert with .astype(bool))"
-            raise TypeError(
-                f"{name}: got dtype {mask.dtype}; expected bool, float16, float32 "
-                f"or float64{hint}"
-            )
+            is_integer = mask.dtype.kind in "iu"
+            hint = " (True = may attend: convert with {})" if is_integer else ""
+            expected = "bool", "float16", "float32", "float64"
+            raise wrong_dtype(name, mask, expected, hint, "bool")
         return mask
 
     def hint(self, shape: tuple[int, ...], core: tuple[int, ...]) -> str:
@@ -266,9 +264,7 @@ class Labels(Pairs):
     def kind(name: str, value: object) -> Array:
         array = as_array(name, value)
         if array.dtype.kind != "i":
-            raise TypeError(
-                f"{name}: got dtype {array.dtype}; expected int8, int16, int32 or int64"
-            )
+            raise wrong_dtype(name, array, ("int8", "int16", "int32", "int64"))
         check_shape(name, array, array.ndim > 1, "(..., Lq, Lk)")
         return array
 

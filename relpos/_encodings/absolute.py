@@ -37,6 +37,7 @@ from relpos._checks import (
     short,
     stored,
     widened,
+    wrong_dtype,
 )
 from relpos._settings import kernels
 from relpos._text import amount
@@ -88,7 +89,7 @@ def as_positions(
         raise coarse_positions(name)
     # A long double, of more than 8 bytes, would be rounded to float64.
     if array.dtype.kind not in "iuf" or array.dtype.itemsize > 8:
-        raise TypeError(f"{name}: got dtype {array.dtype}; expected integers or floats")
+        raise wrong_dtype(name, array, "integers or floats")
     if array.dtype.kind in "iu" and array.size:
         numbers = stored(array)  # a broadcast view has the same numbers many times
         lowest, highest = int(numbers.min()), int(numbers.max())

@@ -29,6 +29,7 @@ from relpos._checks import (
     native,
     quiet,
     rounded,
+    wrong_dtype,
 )
 from relpos._settings import kernels
 from relpos._text import amount, in_short
@@ -296,9 +297,7 @@ def _mask(
         return np.broadcast_to(np.ones((), dtype), sizes)
     array = as_array("mask", mask)
     if array.dtype.kind != "b":
-        raise TypeError(
-            f"mask: got dtype {array.dtype}; expected bool (True = a token)"
-        )
+        raise wrong_dtype("mask", array, "bool (True = a token)")
     try:
         spread = np.broadcast_to(native(array, dtype), tokens)
     except ValueError:

@@ -21,6 +21,7 @@ from relpos._checks import (
     kind_of,
     quiet,
     reject_foreign,
+    wrong_kind,
 )
 from relpos._tensors import is_tensor
 from relpos._text import amount
@@ -182,7 +183,7 @@ def as_positions(value: object) -> Array:
     value = as_plain("positions", value)
     array = as_array("positions", value)
     if array.dtype.kind not in "iuf":
-        raise TypeError(f"positions: got {kind_of(value)}; expected real numbers")
+        raise wrong_kind("positions", value, "real numbers")
     return array.astype(np.float64)
 
 

@@ -19,7 +19,6 @@ import numpy as np
 from relpos import _checks
 from relpos._checks import kind_of
 from relpos._tensors import (
-    NO_TENSOR,
     check_dense,
     check_devices,
     check_float_dtype,
@@ -29,6 +28,7 @@ from relpos._tensors import (
     in_tensor_words,
     is_tensor,
 )
+from relpos._words import NO_TENSOR
 from relpos.nn._inputs import product
 from relpos.reference._xp import namespace
 

@@ -21,6 +21,7 @@ from relpos._checks import (
     check_shape as check_fits,
     quiet,
     widened,
+    wrong_dtype,
 )
 from relpos._tensors import is_tensor
 from relpos._twins import twin
@@ -674,7 +675,7 @@ def xlnet_segments(
     s = as_shaped("pos_bias_s", pos_bias_s, *heads)
     other = as_array("different", as_plain("different", different))
     if other.dtype != np.bool_:
-        raise TypeError(f"different: got dtype {other.dtype}; expected bool")
+        raise wrong_dtype("different", other, "bool")
     # Only the last axis of `different` decides on Lk; all others are those of the
     # query.
     expected = (*q.shape[:-1], other.shape[-1] if other.ndim else 1)

@@ -40,6 +40,7 @@ _SINUSOIDAL = TensorFunction(
     _sinusoidal,
     _sinusoidal_shape,
     leads={"positions": 0},
+    exact="positions",
 )
 
 
@@ -262,6 +263,7 @@ _ROTARY = TensorFunction(
     leads={"x": 2, "positions": 1, "angles": 0, "magnitude": 0},
     linear="x",
     short="x",
+    exact="positions",
 )
 
 
@@ -443,6 +445,7 @@ _XPOS = TensorFunction(
     _xpos_shape,
     dtype=torch.float64,
     leads={"positions": 0},
+    exact="positions",
 )
 
 
@@ -491,6 +494,7 @@ _MROPE = TensorFunction(
     relpos.mrope_angles,
     _mrope_shape,
     dtype=torch.float64,
+    exact="positions",
 )
 
 
@@ -551,6 +555,7 @@ _AXIAL = TensorFunction(
     _axial_shape,
     dtype=torch.float64,
     leads={"coordinates": 2},
+    exact="coordinates",
 )
 
 

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from relpos._attention.operands import ROWS
-from relpos._checks import POSITION_LIMIT, Array, as_int, kind_of
+from relpos._checks import POSITION_LIMIT, Array, as_int, coarse_positions, kind_of
 from relpos._settings import threads
+from relpos._words import NO_TENSOR
 from relpos.torch._tensors import (
-    NO_TENSOR,
     array_of,
     check_devices,
     check_kinds,
@@ -76,6 +76,9 @@ class TensorFunction:
         The operand, of the result's shape, whose own gradient does not depend on it.
     short : str, optional
         The operand that `forward` takes in 16 bits, and rounds its result to.
+    exact : str, optional
+        The operand that has positions, integers or not: bfloat16 would have rounded
+        them before `forward` gets them in float32.
     """
 
     def __init__(
@@ -91,6 +94,7 @@ class TensorFunction:
         leads: Mapping[str, int] | None = None,
         linear: str | None = None,
         short: str | None = None,
+        exact: str | None = None,
     ) -> None:
         self.name = name
         # the schema is also the one list of names, in the order of an operator's call
@@ -103,6 +107,7 @@ class TensorFunction:
         self.leads = dict(leads or {})
         self.linear = -1 if linear is None else self.operands.index(linear)
         self.short = short
+        self.exact = exact
         #: Operands whose dtypes promote to that of the result.
         self._typed = self.gradients if short is None else [short]
         self._define(arguments)
@@ -208,6 +213,10 @@ class TensorFunction:
         ]
 
     def _arrays(self, values: Arguments) -> Arguments:
+        if self.exact is not None:
+            positions = values[self.exact]
+            if isinstance(positions, Tensor) and positions.dtype is torch.bfloat16:
+                raise coarse_positions(self.exact)
         arrays = {n: array_of(n, values[n], n == self.short) for n in self.operands}
         return values | arrays
 

@@ -137,7 +137,7 @@ def _kept(
         tuple(each.bias is None for each in projections),
         tuple((x.dtype, x.shape) for x in tensors),
     )
-    arrays = [array_of("positions", x, short=True) for x in tensors]
+    arrays = [array_of("projection", x, short=True) for x in tensors]
     checksums = kernels().checksums(*arrays)
     kept = _KEPT.get(module)
     if kept is None or (kept.settings, kept.checksums) != (settings, checksums):

@@ -18,10 +18,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from relpos._checks import Array, coarse_positions
+from relpos._checks import Array
 from relpos._core import bfloat16, know_tensors
 from relpos._tensors import (
-    NO_TENSOR as NO_TENSOR,
     check_dense as check_dense,
     check_devices as check_devices,
     check_float_dtype as check_float_dtype,
@@ -36,8 +35,6 @@ know_tensors(torch.Tensor, torch.nn.Parameter)
 #: Dtypes that are computed in another one: NumPy lacks bfloat16, and converts float16
 #: some 20 times more slowly than torch.
 _WIDENED = {torch.bfloat16: np.float32, torch.float16: np.float32}
-#: Operands that are positions, which float32 would hold as bfloat16 has rounded them.
-_POSITIONS = ("positions", "coordinates")
 
 
 def array_of(name: str, value: Any, short: bool = False) -> Any:
@@ -49,8 +46,6 @@ def array_of(name: str, value: Any, short: bool = False) -> Any:
     """
     if not isinstance(value, torch.Tensor):
         return value
-    if value.dtype is torch.bfloat16 and name in _POSITIONS:
-        raise coarse_positions(name)
     # Tensor.numpy() refuses a tensor that requires a gradient.
     if value.requires_grad:
         value = value.detach()

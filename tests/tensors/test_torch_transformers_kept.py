@@ -49,7 +49,7 @@ def deberta(**settings):
 
     def call(module, x):
         mask = torch.ones(len(x), 1, 1, x.shape[1])
-        return module(x, mask, rel_embeddings=table)[0]
+        return module(x, mask, rel_embeddings=table.to(x.dtype))[0]
 
     layer = module.key_proj if module.share_att_key else module.pos_key_proj
     return Case(module, layer, call)
@@ -62,7 +62,7 @@ def conformer():
 
     def call(module, x):
         rows = 2 * x.shape[1] - 1
-        table = torch.arange(rows * WIDTH).sin().view(1, rows, WIDTH)
+        table = torch.arange(rows * WIDTH).sin().view(1, rows, WIDTH).to(x.dtype)
         return module(x, relative_position_embeddings=table)[0]
 
     return Case(module, module.linear_pos, call)
@@ -94,8 +94,9 @@ def case(request):
 
 def inferred(case, length=5, **settings):
     """The result in inference, by a module that may have kept something."""
+    dtype = next(case.module.parameters()).dtype
     with torch.no_grad():
-        return case.call(case.module, tokens(length, **settings))
+        return case.call(case.module, tokens(length, **settings).to(dtype))
 
 
 def anew(case, length=5, **settings):
@@ -191,6 +192,16 @@ def test_a_result_does_not_depend_on_earlier_calls(case):
     for length in (2, 40, 2, 40, 1):
         assert torch.equal(inferred(case, length), anew(case, length))
         assert is_kept(case)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_module_of_16_bits_keeps_projections(case, dtype):
+    case.module.to(dtype)
+    for length in (2, 40, 2):
+        out = inferred(case, length)
+        assert out.dtype is dtype and out.isfinite().all()
+        assert torch.equal(out, anew(case, length))
+    assert is_kept(case)
 
 
 def test_kept_projections_are_used_again(case):
