@@ -241,9 +241,9 @@ tell_facts(const attention_call *call, const call_rules *rules)
                          (long long)rules->left, (long long)rules->right, rules->scale);
 }
 
-/* args: the arrays by name, and the numbers and flags that `Numbers` of rules.py lists. Returns
- * the items of its `Facts` or, of five items, the rule that is broken, its names and numbers,
- * and the dtype of the computation. */
+/* args: the arrays by name, and the numbers and flags that `Numbers` of
+ * relpos/_attention/rules.py lists. Returns the items of its `Facts` or, of five items, the rule
+ * that is broken, its names and numbers, and the dtype of the computation. */
 PyObject *
 py_apply_rules(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
