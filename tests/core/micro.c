@@ -41,7 +41,7 @@ typedef struct {
 #define CHECK(name) {#name, check_##name}
 static const check_t checks[] = {
     CHECK(add_columns), CHECK(add_dots), CHECK(add_mask_run), CHECK(add_narrow_columns),
-    CHECK(add_narrow_rows), CHECK(add_panel), CHECK(add_partial_row), CHECK(add_row),
+    CHECK(add_narrow_rows), CHECK(add_numbers), CHECK(add_panel), CHECK(add_partial_row), CHECK(add_row),
     CHECK(add_rows), CHECK(add_scaled), CHECK(add_total), CHECK(add_weighted_row),
     CHECK(add_wide_mask), CHECK(cap_row), CHECK(checksum), CHECK(class_of_run),
     CHECK(class_row), CHECK(class_truths), CHECK(class_wide_row), CHECK(clear_gradient),

@@ -39,6 +39,24 @@ log2_units(double x)
     return log2_within(x, RP_LARGEST_TERM);
 }
 
+/* Whether log2_units can be made of many numbers at a time without wider ones. */
+#define RP_HAS_LOG2_LANES (!RP_IS_F32 || RP_HAS_FMA)
+
+#if RP_HAS_LOG2_LANES
+/* log2_units of every lane. Of floats high + low is log2e to 49 bits, and for no mantissa of a
+ * float does the product round otherwise than that of doubles; below 2^-100, where `low` loses
+ * bits, the last bit may differ. */
+RP_INLINE V
+log2_lanes(V x)
+{
+    const T high = (T)RP_LOG2E, low = (T)(RP_LOG2E - (double)high);
+    const V limit = splat(RP_LARGEST_TERM), size = (V)((VI)x & ~(VI)splat(-(T)0));
+    V product = RP_IS_F32 ? multiply_add(x, splat(high), x * low) : x * high;
+    product = vmin(limit, vmax(-limit, product)); /* keeps NaN */
+    return choose(size == (T)INFINITY, x, product);
+}
+#endif
+
 /* Cuts a sum of two terms in units of log 2 to RP_LARGEST_TERM; it is seldom that large. */
 RP_INLINE T
 cut_term(T x)

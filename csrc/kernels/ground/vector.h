@@ -98,6 +98,27 @@ vmax(V a, V b)
     return a;
 }
 
+/* Lane-wise smaller, of NaN as vmax. */
+RP_INLINE V
+vmin(V a, V b)
+{
+    T x[VL], y[VL];
+    memcpy(x, &a, sizeof a);
+    memcpy(y, &b, sizeof b);
+#pragma omp simd
+    for (int i = 0; i < VL; i++)
+        x[i] = x[i] < y[i] ? x[i] : y[i];
+    memcpy(&a, x, sizeof a);
+    return a;
+}
+
+/* Lanes of a where those of `chosen` are all ones, and of b where they are 0. */
+RP_INLINE V
+choose(VI chosen, V a, V b)
+{
+    return (V)((chosen & (VI)a) | (~chosen & (VI)b));
+}
+
 /* RP_SWAPh exchanges lanes i and i ^ h; RP_LOW and RP_HIGH interleave the lower and the upper
  * halves of two vectors. Literal indices: all that gcc and clang share. */
 #define RP_SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)

@@ -202,6 +202,32 @@ check_add_mask_run(source_t *s)
     expect_mask(&mask, biased, row);
 }
 
+/* Many numbers at a time have the bits of one after the other, but where x * log2e has fewer
+ * bits than a float: beside logits of usual sizes those are 0. */
+static void
+check_add_numbers(source_t *s)
+{
+    const int type = once_in(s, 3) ? RP_MASK_F64 : RP_MASK_F32, biased = once_in(s, 2);
+    const matrix_t mask = take_matrix(s, 1, extent(s, 5 * VL), mask_kind(type),
+                                      once_in(s, 2) ? PLAIN : REPEATED);
+    T *row = take_logits_line(s, mask.columns);
+    fill_mask(s, &mask);
+    start_kernel();
+    add_numbers(type, mask.at, mask.col, mask.columns, biased, row);
+    allow_line(row, mask.columns);
+    expect_mask(&mask, biased, row);
+    for (int64_t n = 0; n < mask.columns; n++) {
+        const double x = number(&mask, 0, n);
+        const T before = ((const T *)before_kernel(row))[n], term = log2_units(x);
+        if (fabs(x) < 0x1p-100)
+            continue;
+        expect((double)row[n],
+               (double)(biased ? add_unless_hidden(before, term)
+                               : add_or_hide(before, term)),
+               0, 0, n);
+    }
+}
+
 /* A kind of 16 bits where there are any. */
 static int
 draw_short_kind(source_t *s)
