@@ -79,7 +79,9 @@ class Kernels(Protocol):
 by_isa: dict[str, Kernels]
 isa: str
 bfloat16: np.dtype[Any]
-operands: dict[str, tuple[str, str, str]]
+#: By name the letters, the roles in the forward and the backward, what numbers an array
+#: has, and which axes it may lack.
+operands: dict[str, tuple[str, str, str, str, str]]
 compiler: str
 max_threads: int
 

@@ -131,39 +131,6 @@ class Scheme(NamedTuple):
                 return name
         return "attention"
 
-    def shapes(
-        self, heads: int, lq: int, lk: int, dim: int, k: int, is_causal: bool
-    ) -> dict[str, tuple[int, ...]]:
-        """Return the shapes of its operands.
-
-        Tables of vectors are shared by the heads, and each query of a graph has as many
-        edges as there are rows.
-        """
-        rows = self.rows(lq, lk, k, is_causal)
-        width = self.own_width or dim
-        edges = lq * rows
-        shapes: dict[str, tuple[int, ...]] = {
-            "rel_key": (rows, width),
-            "rel_query": (rows, width),
-            "rel_value": (rows, width),
-            "position_query": (heads, lq, width),
-            "rel_bias": (heads, rows),
-            "sinks": (heads,),
-            "log_decay": (heads, lk),
-            "pos_bias_u": (heads, dim),
-            "pos_bias_v": (heads, dim),
-            "w1": (FIRE_WIDTH,),
-            "b1": (FIRE_WIDTH,),
-            "w2": (heads, FIRE_WIDTH),
-            "b2": (heads,),
-            "c": (),
-            "threshold": (),
-            "indptr": (lq + 1,),
-            "indices": (edges,),
-            "labels": (edges,),
-        }
-        return {name: shapes[name] for name in self.operands}
-
 
 SCHEMES = (
     Scheme(

@@ -287,18 +287,6 @@ check_arguments(direct_call *d)
 
 /* ---- what they say together ---------------------------------------------------------- */
 
-/* Stores what follows from the rules, once the letters have become the problem's sizes. */
-static void
-store_facts(const call_rules *rules, rp_attention *p)
-{
-    p->scale = rules->scale;
-    p->softcap = rules->softcap;
-    p->sight.window_left = rules->left;
-    p->sight.window_right = rules->right;
-    p->rel_key.first = rules->of_vectors.first;
-    p->rel_bias.first = rules->of_bias.first;
-}
-
 int
 fit_arguments(direct_call *d)
 {
@@ -309,7 +297,7 @@ fit_arguments(direct_call *d)
         may_overwrite(call) || !apply_rules(call, &d->rules) || !gather_tables(d) ||
         !check_arguments(d) || lay_out(call) < 0)
         return 0;
-    store_facts(&d->rules, &call->problem.forward);
+    store_facts(call, &d->rules);
     return take_dimensions(call) == 0 && are_sums_numbers(call);
 }
 

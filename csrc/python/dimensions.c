@@ -1,4 +1,4 @@
-/* dimensions.c: what the letters of operands.c have met becomes the sizes of the problem. */
+/* dimensions.c: what the letters of rows.h have met becomes the sizes of the problem. */
 #include "module.h"
 
 /* The tables of FIRE's bias, which come all or none, and those of its gradient. */
@@ -55,10 +55,11 @@ take_dimensions(attention_call *call)
     p->D = dims['D'];
     p->Dv = dims['V'];
     p->Dp = dims['P'];
-    p->rel_key.rows = dims['A'] < 0 ? 0 : dims['A'];
-    p->rel_query.rows = dims['C'] < 0 ? 0 : dims['C'];
-    p->rel_value.rows = dims['W'] < 0 ? 0 : dims['W'];
-    p->rel_bias.rows = dims['B'] < 0 ? 0 : dims['B'];
+    for (int i = 0; i < TABLES; i++) {
+        const operand_row *row = &operand_rows[tables[i]];
+        int64_t rows = dims[(int)row->shape[1]];
+        FIELD(call, rp_table, row->array).rows = rows < 0 ? 0 : rows;
+    }
     p->log_decay.rows = dims['t'] < 0 ? 0 : dims['t'];
     p->fire.ranges = dims['F'] < 0 ? 0 : dims['F'];
     p->rel_query.first = p->rel_value.first = p->rel_key.first;

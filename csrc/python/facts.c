@@ -232,18 +232,17 @@ tell_broken(const call_rules *rules)
 }
 
 static PyObject *
-tell_facts(const attention_call *call, const call_rules *rules)
+tell_facts(attention_call *call, const call_rules *rules)
 {
-    return Py_BuildValue("NNNLLNLLd", computed_dtype(rules), result_dtype(call),
-                         list_copied(call, rules->kind),
-                         (long long)rules->of_vectors.first,
-                         (long long)rules->of_bias.first, list_gathered(call, rules),
-                         (long long)rules->left, (long long)rules->right, rules->scale);
+    store_facts(call, rules);
+    return Py_BuildValue("NNNNN", computed_dtype(rules), result_dtype(call),
+                         list_copied(call, rules->kind), list_gathered(call, rules),
+                         list_numbers(call));
 }
 
 /* args: the arrays by name, and the numbers and flags that `Numbers` of
- * relpos/_attention/rules.py lists. Returns the items of its `Facts` or, of five items, the rule
- * that is broken, its names and numbers, and the dtype of the computation. */
+ * relpos/_attention/rules.py lists. Returns the items of its `Facts` or, of which the first is a
+ * str, the rule that is broken, its names and numbers, and the dtype of the computation. */
 PyObject *
 py_apply_rules(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {

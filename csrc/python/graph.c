@@ -35,6 +35,23 @@ check_edge_vectors(const attention_call *call)
     return 0;
 }
 
+/* Whether the call has an operand that edges have no term of. */
+static int
+has_other_operands(const attention_call *call)
+{
+    static const char goes_along[OPERANDS] = {
+        [QUERY] = 1,          [KEY] = 1,   [VALUE] = 1, [REL_KEY] = 1, [REL_VALUE] = 1,
+        [POSITION_QUERY] = 1, [SINKS] = 1,
+    };
+    for (int i = 0; i < OPERANDS; i++) {
+        int role = operand_rows[i].roles[FORWARD];
+        if (call->views[i].owner != NULL && !goes_along[i] &&
+            (role == REQUIRED || role == OPTIONAL))
+            return 1;
+    }
+    return 0;
+}
+
 /* Lengths, and that nothing came which the edges do not go with. */
 static int
 check_company(const attention_call *call)
@@ -50,14 +67,10 @@ check_company(const attention_call *call)
         PyArray_DIM(given[EDGE_LABELS], 0) != PyArray_DIM(given[INDICES], 0))
         return reject(call, PyExc_ValueError, edge_entries[EDGE_LABELS].name,
                       "must be as long as indices");
-    if (p->H != p->Hk || p->sight.mask.data || p->rel_query.array.data ||
-        p->rel_bias.array.data || p->pos_bias_u.data || p->pos_bias_v.data ||
-        p->log_decay.array.data || p->labels.count > 0 || p->fire.lines.data ||
-        p->results.weights.data || p->sight.key_ranges.data ||
-        call->problem.grad_mask.data || p->dropout.p > 0 ||
-        call->items[QUERY_OFFSET].owner || call->items[KEY_LENGTHS].owner ||
-        call->items[PART_ITEMS].owner || p->sight.window_left != RP_UNBOUNDED ||
-        p->sight.window_right != RP_UNBOUNDED)
+    if (p->H != p->Hk || has_other_operands(call) || p->results.weights.data ||
+        p->dropout.p > 0 || call->items[QUERY_OFFSET].owner ||
+        call->items[KEY_LENGTHS].owner || call->items[PART_ITEMS].owner ||
+        p->sight.window_left != RP_UNBOUNDED || p->sight.window_right != RP_UNBOUNDED)
         return reject(call, PyExc_ValueError, edge_entries[INDPTR].name,
                       "goes with rel_key, rel_value, position_query and sinks only");
     return 0;

@@ -128,33 +128,28 @@ typedef struct {
     size_t field; /* offset in rp_gradients of the pointer to it */
 } item_row;
 
-enum { OPERANDS = 50, ITEM_VECTORS = 3, MOST_BATCH_AXES = 29 };
+/* The rows: those of operands and results, then those of gradients. */
 enum {
-    QUERY,
-    KEY,
-    VALUE,
-    OUT,
-    KEPT,
-    LSE,
-    ROW_MAX,
-    ROW_SUM,
-    ATTN_MASK = 9,
-    REL_KEY,
-    REL_QUERY,
-    REL_VALUE,
-    REL_BIAS,
-    POS_BIAS_V = 15,
-    POSITION_QUERY,
-    LOG_DECAY = 18,
-    LABELS,
-    KEY_RANGES = 28,
-    GRAD_OUT = 34,
-    GRAD_LSE
-}; /* some of the rows */
+#define OPERAND(row, ...) row,
+#define OTHER(row, ...) row,
+#include "rows.h"
+#define OPERAND(row, name, field, shape, numbers, axes, role, gradient, ...) gradient,
+#include "rows.h"
+    OPERANDS
+};
+/* Those with rows for relative positions, in the order of their rows; the kernels take all
+ * with columns as if they began at one position. */
+enum {
+    TABLES = 0
+#define TABLE(...) +1
+#include "rows.h"
+};
+enum { ITEM_VECTORS = 3, MOST_BATCH_AXES = 29 };
 enum { QUERY_OFFSET, KEY_LENGTHS, PART_ITEMS };
 enum { INDPTR, INDICES, EDGE_LABELS, EDGE_VECTORS };
 
 extern operand_row operand_rows[OPERANDS];
+extern const int tables[TABLES];         /* rows */
 extern item_row item_rows[ITEM_VECTORS]; /* int64, broadcast to the batch items */
 extern dict_entry edge_entries[EDGE_VECTORS];
 
@@ -163,6 +158,8 @@ int make_keys(void);
 int make_key(dict_entry *entry);
 /* Tells Python of the operands: `_core.operands`. */
 int add_operands(PyObject *module);
+/* Whether a table has a number in each row, and no vector. */
+int is_bias(int table);
 
 /* What one call holds: references that keep the arrays alive while the interpreter's
  * lock is released. Vectors of edges are read where they lie: relpos hands over copies of
@@ -192,6 +189,8 @@ typedef struct {
 /* Sets an exception that names the operand; returns -1. */
 int reject(const attention_call *call, PyObject *type, const char *operand,
            const char *what);
+/* The numbers of the call's problem that the rules make, as a dict of the entries of a call. */
+PyObject *list_numbers(const attention_call *call);
 /* Arrays, vectors and scalars, checked; memory that depends on B is not filled yet. */
 int take_operands(attention_call *call, PyObject *operands);
 

@@ -1,91 +1,36 @@
-/* operands.c: reads and checks the dict of attention_forward or attention_backward.
- *
- * One row per operand. Its shape is written in letters: after the batch axes come three
- * of H heads, K key heads, q queries, k keys, D, V (value head_dim), P (columns of rel_key),
- * 1, 2, 3, A, C, W, B, t for the rows of rel_key, rel_query, rel_value, rel_bias and
- * log_decay, and o, F, G for the q + k offsets, the ranges of FIRE's bias and one more than
- * these. shapes.c says what arrays may have of these axes. */
+/* operands.c: reads and checks the dict of attention_forward or attention_backward. rows.h
+ * lists the arrays. */
 
 #include "module.h"
 
 static const char *const direction_names[] = {"attention_forward",
                                               "attention_backward"};
 
-#define ROW(key, field, shape, kind, fit, forward_role, backward_role)                 \
-    {{key, NULL}, offsetof(rp_gradients, field), shape, kind,                          \
-     fit,         {forward_role, backward_role}, 0}
-#define GRADIENT(key, grad, field, shape, kind, fit)                                   \
-    {{"grad_" key, NULL}, offsetof(rp_gradients, grad),         shape, kind, fit,      \
-     {UNKNOWN, OUTPUT},   offsetof(rp_gradients, forward.field)}
-#define LABEL_ROW(key, n)                                                              \
-    ROW(key, forward.labels.of[n].array, "1qk", OF_LABELS, PAIRS, OPTIONAL, OPTIONAL)
-
 operand_row operand_rows[] = {
-    ROW("query", forward.query, "HqD", OF_16, TOKENS, REQUIRED, REQUIRED),
-    ROW("key", forward.key, "KkD", OF_16, TOKENS, REQUIRED, REQUIRED),
-    ROW("value", forward.value, "KkV", OF_16, TOKENS, REQUIRED, REQUIRED),
-    ROW("out", forward.results.out, "HqV", OF_16, WHOLE, REQUIRED_OUTPUT, REQUIRED),
-    ROW("kept", forward.results.kept, "HqV", OF_T, WHOLE, OUTPUT, UNKNOWN),
-    ROW("lse", forward.results.lse, "Hq1", OF_T, WHOLE, OUTPUT, UNKNOWN),
-    ROW("row_max", forward.results.row_max, "Hq1", OF_T, WHOLE, OUTPUT, REQUIRED),
-    ROW("row_sum", forward.results.row_sum, "Hq1", OF_T, WHOLE, OUTPUT, REQUIRED),
-    ROW("weights", forward.results.weights, "Hqk", OF_T, WHOLE, OUTPUT, UNKNOWN),
-    ROW("attn_mask", forward.sight.mask, "Hqk", OF_MASK, PAIRS, OPTIONAL, OPTIONAL),
-    ROW("rel_key", forward.rel_key.array, "HAP", OF_16, SHARED, OPTIONAL, OPTIONAL),
-    ROW("rel_query", forward.rel_query.array, "HCD", OF_16, SHARED, OPTIONAL, OPTIONAL),
-    ROW("rel_value", forward.rel_value.array, "HWV", OF_16, SHARED, OPTIONAL, OPTIONAL),
-    ROW("rel_bias", forward.rel_bias.array, "HB1", OF_T, SHARED, OPTIONAL, OPTIONAL),
-    ROW("pos_bias_u", forward.pos_bias_u, "H1D", OF_T, SHARED, OPTIONAL, OPTIONAL),
-    ROW("pos_bias_v", forward.pos_bias_v, "H1P", OF_T, SHARED, OPTIONAL, OPTIONAL),
-    ROW("position_query", forward.position_query, "HqP", OF_16, TOKENS, OPTIONAL,
-        OPTIONAL),
-    ROW("sinks", forward.sinks, "H11", OF_T, ALONE, OPTIONAL, OPTIONAL),
-    ROW("log_decay", forward.log_decay.array, "Ht1", OF_T, TOKENS, OPTIONAL, OPTIONAL),
-    LABEL_ROW("labels", 0), /* or the first of several */
-    LABEL_ROW("labels[0]", 0),
-    LABEL_ROW("labels[1]", 1),
-    LABEL_ROW("labels[2]", 2),
-    LABEL_ROW("labels[3]", 3),
-    LABEL_ROW("labels[4]", 4),
-    LABEL_ROW("labels[5]", 5),
-    LABEL_ROW("labels[6]", 6),
-    LABEL_ROW("labels[7]", 7),
-    ROW("key_ranges", forward.sight.key_ranges, "1q2", OF_I64, PAIRS, OPTIONAL,
-        OPTIONAL),
-    ROW("fire_lines", forward.fire.lines, "HF3", OF_F64, TOKENS, OPTIONAL, OPTIONAL),
-    ROW("fire_offsets", forward.fire.offsets, "1o1", OF_F64, TOKENS, OPTIONAL,
-        OPTIONAL),
-    ROW("fire_queries", forward.fire.queries, "1q1", OF_F64, TOKENS, OPTIONAL,
-        OPTIONAL),
-    ROW("fire_offset_slopes", fire_offset_slopes, "1o1", OF_F64, TOKENS, UNKNOWN,
-        OPTIONAL),
-    ROW("fire_query_slopes", fire_query_slopes, "1q2", OF_F64, TOKENS, UNKNOWN,
-        OPTIONAL),
-    ROW("grad_out", grad_out, "HqV", OF_16, WHOLE, UNKNOWN, OPTIONAL),
-    ROW("grad_lse", grad_lse, "Hq1", OF_T, WHOLE, UNKNOWN, OPTIONAL),
-    GRADIENT("query", grad_query, query, "HqD", OF_16, WHOLE),
-    GRADIENT("key", grad_key, key, "KkD", OF_16, WHOLE),
-    GRADIENT("value", grad_value, value, "KkV", OF_16, WHOLE),
-    GRADIENT("attn_mask", grad_mask, sight.mask, "Hqk", OF_T, WHOLE),
-    GRADIENT("rel_key", grad_rel_key, rel_key.array, "HAP", OF_T, SHARED),
-    GRADIENT("rel_query", grad_rel_query, rel_query.array, "HCD", OF_T, SHARED),
-    GRADIENT("rel_value", grad_rel_value, rel_value.array, "HWV", OF_T, SHARED),
-    GRADIENT("rel_bias", grad_rel_bias, rel_bias.array, "HB1", OF_T, SHARED),
-    GRADIENT("pos_bias_u", grad_pos_bias_u, pos_bias_u, "H1D", OF_T, SHARED),
-    GRADIENT("pos_bias_v", grad_pos_bias_v, pos_bias_v, "H1P", OF_T, SHARED),
-    GRADIENT("position_query", grad_position_query, position_query, "HqP", OF_16,
-             WHOLE),
-    /* of these a unit of work adds up one head */
-    GRADIENT("sinks", grad_sinks, sinks, "H11", OF_T, TOKENS),
-    GRADIENT("log_decay", grad_log_decay, log_decay.array, "Ht1", OF_T, TOKENS),
-    ROW("grad_fire", grad_fire, "HG2", OF_F64, TOKENS, UNKNOWN, OUTPUT),
+#define ROW(row, name, field, shape, numbers, axes, in_forward, in_backward, of)       \
+    [row] = {{name, NULL}, offsetof(rp_gradients, field), shape, numbers,              \
+             axes,         {in_forward, in_backward},     of},
+#define OPERAND(row, name, field, shape, numbers, axes, role, of_gradient, gradient,   \
+                its_numbers, its_axes)                                                 \
+    ROW(row, name, forward.field, shape, numbers, axes, role, role, 0)                 \
+    ROW(of_gradient, "grad_" name, gradient, shape, its_numbers, its_axes, UNKNOWN,    \
+        OUTPUT, offsetof(rp_gradients, forward.field))
+#define OTHER(row, name, field, shape, numbers, axes, in_forward, in_backward)         \
+    ROW(row, name, field, shape, numbers, axes, in_forward, in_backward, 0)
+#include "rows.h"
+#undef ROW
 };
 
-#undef ROW
-#undef GRADIENT
-#undef LABEL_ROW
+const int tables[] = {
+#define TABLE(row, ...) row,
+#include "rows.h"
+};
 
-_Static_assert(sizeof operand_rows / sizeof *operand_rows == OPERANDS, "module.h");
+int
+is_bias(int table)
+{
+    return operand_rows[tables[table]].shape[2] == '1';
+}
 
 item_row item_rows[] = {
     {{"query_offset", NULL}, offsetof(rp_gradients, forward.sight.query_offset)},
@@ -99,30 +44,30 @@ static struct {
     dict_entry entry;
     size_t field;
     char type; /* d double, p probability below 1, l int64, i int, Q uint64 */
-    int required;
+    int required, follows;            /* from the rules of a call */
     int64_t lowest, highest, initial; /* of l and i */
 } scalar_rows[] = {
 #define SCALAR(key, field, ...)                                                        \
     {{key, NULL}, offsetof(rp_gradients, forward.field), __VA_ARGS__},
     /* clang-format off */
-    /* name, field, type, required, lowest, highest, initial */
-    SCALAR("scale",                 scale,              'd', 1, 0,            0,              0)
-    SCALAR("softcap",               softcap,            'd', 0, 0,            0,              0)
-    SCALAR("dropout_p",             dropout.p,          'p', 0, 0,            0,              0)
-    SCALAR("seed",                  dropout.seed,       'Q', 0, 0,            0,              0)
-    SCALAR("part_query",            part.query,         'l', 0, 0,            RP_FARTHEST,    0)
-    SCALAR("part_key",              part.key,           'l', 0, 0,            RP_FARTHEST,    0)
-    SCALAR("part_head",             part.head,          'l', 0, 0,            RP_FARTHEST,    0)
-    SCALAR("part_key_heads",        part.key_heads,     'l', 0, 0,            RP_FARTHEST,    0)
-    SCALAR("part_has_more_keys",    part.has_more_keys, 'i', 0, 0,            1,              0)
-    SCALAR("min_relative_position", rel_key.first,      'l', 0, -RP_FARTHEST, RP_FARTHEST,    0)
-    SCALAR("min_bias_position",     rel_bias.first,     'l', 0, -RP_FARTHEST, RP_FARTHEST,    0)
-    SCALAR("window_left",           sight.window_left,  'l', 0, 0,            RP_UNBOUNDED,   RP_UNBOUNDED)
-    SCALAR("window_right",          sight.window_right, 'l', 0, -RP_FARTHEST, RP_UNBOUNDED,   RP_UNBOUNDED)
-    SCALAR("fire_signed",           fire.is_signed,     'i', 0, 0,            1,              0)
-    SCALAR("beyond",                beyond,             'i', 0, RP_CLIP,      RP_ZERO,        RP_CLIP)
-    SCALAR("weigh_all",             weigh_all,          'i', 0, 0,            1,              0)
-    SCALAR("num_threads",           threads,            'i', 1, 1,            RP_MAX_THREADS, 1)
+    /* name, field, type, required, follows, lowest, highest, initial */
+    SCALAR("scale",                 scale,              'd', 1, 1, 0,            0,              0)
+    SCALAR("softcap",               softcap,            'd', 0, 0, 0,            0,              0)
+    SCALAR("dropout_p",             dropout.p,          'p', 0, 0, 0,            0,              0)
+    SCALAR("seed",                  dropout.seed,       'Q', 0, 0, 0,            0,              0)
+    SCALAR("part_query",            part.query,         'l', 0, 0, 0,            RP_FARTHEST,    0)
+    SCALAR("part_key",              part.key,           'l', 0, 0, 0,            RP_FARTHEST,    0)
+    SCALAR("part_head",             part.head,          'l', 0, 0, 0,            RP_FARTHEST,    0)
+    SCALAR("part_key_heads",        part.key_heads,     'l', 0, 0, 0,            RP_FARTHEST,    0)
+    SCALAR("part_has_more_keys",    part.has_more_keys, 'i', 0, 0, 0,            1,              0)
+    SCALAR("min_relative_position", rel_key.first,      'l', 0, 1, -RP_FARTHEST, RP_FARTHEST,    0)
+    SCALAR("min_bias_position",     rel_bias.first,     'l', 0, 1, -RP_FARTHEST, RP_FARTHEST,    0)
+    SCALAR("window_left",           sight.window_left,  'l', 0, 1, 0,            RP_UNBOUNDED,   RP_UNBOUNDED)
+    SCALAR("window_right",          sight.window_right, 'l', 0, 1, -RP_FARTHEST, RP_UNBOUNDED,   RP_UNBOUNDED)
+    SCALAR("fire_signed",           fire.is_signed,     'i', 0, 0, 0,            1,              0)
+    SCALAR("beyond",                beyond,             'i', 0, 0, RP_CLIP,      RP_ZERO,        RP_CLIP)
+    SCALAR("weigh_all",             weigh_all,          'i', 0, 0, 0,            1,              0)
+    SCALAR("num_threads",           threads,            'i', 1, 0, 1,            RP_MAX_THREADS, 1)
     /* clang-format on */
 };
 
@@ -256,17 +201,45 @@ make_key(dict_entry *entry)
     return entry->key == NULL ? -1 : 0;
 }
 
-/* {name: (shape, role forward, role backward), ..} */
+PyObject *
+list_numbers(const attention_call *call)
+{
+    PyObject *listed = PyDict_New();
+    for (int i = 0; listed != NULL && i < SCALARS; i++) {
+        if (!scalar_rows[i].follows)
+            continue;
+        size_t field = scalar_rows[i].field;
+        PyObject *number = scalar_rows[i].type == 'd'
+                               ? PyFloat_FromDouble(FIELD(call, double, field))
+                               : PyLong_FromLongLong(FIELD(call, int64_t, field));
+        if (number == NULL ||
+            PyDict_SetItem(listed, scalar_rows[i].entry.key, number) < 0)
+            Py_CLEAR(listed);
+        Py_XDECREF(number);
+    }
+    return listed;
+}
+
+/* {name: (shape, role forward, role backward, numbers, axes), ..} */
 static PyObject *
 describe_operands(void)
 {
     static const char *const roles[] = {"", "optional", "required", "output",
                                         "required output"};
+    static const char *const numbers[] = {
+        [OF_T] = "computed", [OF_16] = "short",  [OF_F64] = "float64",
+        [OF_I64] = "int64",  [OF_MASK] = "mask", [OF_LABELS] = "labels"};
+    static const char *const axes[] = {[TOKENS] = "tokens",
+                                       [SHARED] = "shared",
+                                       [PAIRS] = "pairs",
+                                       [WHOLE] = "whole",
+                                       [ALONE] = "alone"};
     PyObject *described = PyDict_New();
     for (int i = 0; described != NULL && i < OPERANDS; i++) {
         const operand_row *row = &operand_rows[i];
-        PyObject *value = Py_BuildValue("sss", row->shape, roles[row->roles[FORWARD]],
-                                        roles[row->roles[BACKWARD]]);
+        PyObject *value = Py_BuildValue("sssss", row->shape, roles[row->roles[FORWARD]],
+                                        roles[row->roles[BACKWARD]],
+                                        numbers[row->of_kind], axes[row->fit]);
         if (value == NULL || PyDict_SetItem(described, row->entry.key, value) < 0)
             Py_CLEAR(described);
         Py_XDECREF(value);

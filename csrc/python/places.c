@@ -2,8 +2,6 @@
  * gathered for it. */
 #include "rules.h"
 
-const int tables[] = {REL_KEY, REL_QUERY, REL_VALUE, REL_BIAS};
-
 static int
 has_buckets(const call_rules *rules)
 {
@@ -48,7 +46,7 @@ place_table(call_rules *rules, int table, int before, int64_t count)
 {
     int is_centred = !rules->has_first;
     if (!is_centred && before >= 0 && count != rules->spans[before].count) {
-        is_centred = table == TABLE_OF_BIAS;
+        is_centred = is_bias(table);
         if (!is_centred) {
             breaks(rules, UNPLACED_ROWS, name_of(tables[table]),
                    name_of(tables[before]));
@@ -84,7 +82,7 @@ use_buckets(const attention_call *call, call_rules *rules)
         rules->used =
             (position_span){clamp(1 - queries - zero, all.first, last), count};
     }
-    rules->of_vectors = rules->of_bias = rules->used;
+    rules->of_vectors = rules->used;
 }
 
 /* The kernels have one span for all tables of vectors, the widest one: a table with another is
@@ -100,9 +98,7 @@ place_all(const attention_call *call, call_rules *rules)
         if (!place_table(rules, i, before, count))
             return 0;
         before = before < 0 ? i : before;
-        if (i == TABLE_OF_BIAS)
-            rules->of_bias = rules->spans[i];
-        else if (count > rules->of_vectors.count)
+        if (!is_bias(i) && count > rules->of_vectors.count)
             rules->of_vectors = rules->spans[i];
     }
     return 1;
@@ -118,14 +114,22 @@ place_tables(const attention_call *call, call_rules *rules)
     return place_all(call, rules);
 }
 
+int64_t
+first_of(const call_rules *rules, int table)
+{
+    if (has_buckets(rules))
+        return rules->used.first;
+    return is_bias(table) ? rules->spans[table].first : rules->of_vectors.first;
+}
+
 int
 is_gathered(const attention_call *call, const call_rules *rules, int table)
 {
     position_span own = rules->spans[table], all = rules->of_vectors;
     if (own.count == 0 || !has(call, tables[table])) /* not on that line */
         return 0;
-    return has_buckets(rules) || (table != TABLE_OF_BIAS &&
-                                  (own.first != all.first || own.count != all.count));
+    return has_buckets(rules) ||
+           (!is_bias(table) && (own.first != all.first || own.count != all.count));
 }
 
 PyObject *

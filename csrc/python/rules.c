@@ -79,7 +79,7 @@ static int
 result_kind(const attention_call *call)
 {
     int kind = call->views[QUERY].kind;
-    for (int i = 0; i <= LOG_DECAY; i++) { /* behind it are no numbers that promote */
+    for (int i = 0; i < OPERANDS; i++) {
         const array_view *view = &call->views[i];
         int role = operand_rows[i].roles[FORWARD];
         if (view->owner == NULL || role == UNKNOWN || role >= OUTPUT ||
@@ -167,4 +167,16 @@ apply_rules(attention_call *call, call_rules *rules)
     if (rules->buckets.owner != NULL)
         use_buckets(call, rules);
     return check_scores(call, rules);
+}
+
+void
+store_facts(attention_call *call, const call_rules *rules)
+{
+    rp_attention *p = &call->problem.forward;
+    p->scale = rules->scale;
+    p->softcap = rules->softcap;
+    p->sight.window_left = rules->left;
+    p->sight.window_right = rules->right;
+    for (int i = 0; i < TABLES; i++)
+        FIELD(call, rp_table, operand_rows[tables[i]].array).first = first_of(rules, i);
 }

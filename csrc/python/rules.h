@@ -6,9 +6,6 @@
 
 /* ---- rules.c -------------------------------------------------------------------------- */
 
-/* The tables whose rows belong to relative positions: the last one is the bias. */
-enum { TABLES = 4, TABLE_OF_BIAS = 3 };
-extern const int tables[TABLES];
 /* What `beyond` may be in a call besides RP_CLIP and RP_ZERO. */
 enum { RAISE_BEYOND = RP_ZERO + 1 };
 
@@ -58,8 +55,8 @@ typedef struct {
     array_view buckets; /* of a private copy, which holds a reference */
 
     int kind; /* of the computation */
-    /* Of each table, of the operands rel_key, rel_query and rel_value, and of rel_bias. */
-    position_span spans[TABLES], of_vectors, of_bias;
+    /* Of each table, and of the operands that tables of vectors become. */
+    position_span spans[TABLES], of_vectors;
     position_span used; /* of the buckets, those that queries and keys can use */
     int sees_pairs;     /* and their positions */
     int64_t lowest, highest;
@@ -69,6 +66,8 @@ typedef struct {
 /* Applies all rules, once shapes fit: returns whether they hold. Cuts right to what is causal,
  * makes a scale where there is none, and notes the kind of the result. Runs no Python code. */
 int apply_rules(attention_call *call, call_rules *rules);
+/* Stores what follows from the rules in the call's problem. */
+void store_facts(attention_call *call, const call_rules *rules);
 /* Note the rule that is broken, with names and numbers; both return that it does not hold. */
 int breaks(call_rules *rules, int rule, const char *operand, const char *other);
 int by_numbers(call_rules *rules, int64_t a, int64_t b, int64_t c, int64_t d);
@@ -85,6 +84,8 @@ const char *name_of_rule(int rule);
 
 /* Places the tables, which have rows for positions, unless labels or edges say them. */
 int place_tables(const attention_call *call, call_rules *rules);
+/* Relative position of row 0 of a table, as the kernels have it. */
+int64_t first_of(const call_rules *rules, int table);
 /* Keeps the buckets that queries and keys can use, once all rules hold. */
 void use_buckets(const attention_call *call, call_rules *rules);
 /* Whether a table has to be gathered before the call, and which of its rows then serves each

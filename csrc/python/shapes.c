@@ -57,6 +57,15 @@ meet(attention_call *call, int letter, int64_t length, shape_rules rules)
     return *known == length;
 }
 
+static int
+is_table(int index)
+{
+    int found = 0;
+    for (int i = 0; i < TABLES; i++)
+        found |= tables[i] == index;
+    return found;
+}
+
 /* Matches the axes behind those of the batch with the letters of the row. */
 static misfit
 fit_letters(attention_call *call, int index, shape_rules rules)
@@ -75,7 +84,7 @@ fit_letters(attention_call *call, int index, shape_rules rules)
             continue;
         if (!meet(call, name, view->shape[axis], rules))
             return (misfit){&row->entry, OTHER_LENGTH, letter};
-        if (view->shape[axis] == 0 && strchr("ACWB", name) != NULL)
+        if (view->shape[axis] == 0 && letter == 1 && is_table(index))
             return (misfit){&row->entry, HAS_NO_ROWS, letter};
     }
     return fits;

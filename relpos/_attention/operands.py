@@ -1,5 +1,6 @@
 """The array arguments of `attention`, a row each, and what their shapes have to be.
 
+The table of csrc/python/rows.h has them all: here are the words for what is wrong.
 Dimension letters: H query heads, Hk key heads, Lq and Lk lengths, D head_dim of query
 and key, Dv of value, Dp columns of rel_key, R table rows. `...` are batch axes, which
 broadcast as in NumPy; heads, lengths and columns do not, but for tables with one head.
@@ -24,7 +25,7 @@ from relpos._checks import (
     stored,
     wrong_dtype,
 )
-from relpos._core import read_operands
+from relpos._core import operands as _CORE, read_operands
 from relpos._text import amount
 
 #: All arguments of one call of `attention`, as given, by name. With those of FIRE's
@@ -57,30 +58,59 @@ class Sizes(NamedTuple):
         return self[_PLACES[letter]] if letter in _PLACES else other
 
 
-#: Index in `Sizes` of the length of a letter. csrc/python/operands.c has the letters.
+#: Index in `Sizes` of the length of a letter of csrc/python/rows.h.
 _PLACES = {"H": 0, "K": 1, "q": 2, "k": 3, "D": 4, "V": 5, "P": 6}
+
+
+#: Name of the length of a letter; of others, R.
+_LENGTHS = {"H": "H", "K": "Hk", "q": "Lq", "k": "Lk", "D": "D", "V": "Dv", "P": "Dp"}
+_LENGTHS |= {"t": "Lk", "2": "2"}
 
 
 class Operand:
     """One array argument: its axes after the batch axes, in letters.
 
     The kernels take heads, rows and columns of every operand; a letter 1 is an axis
-    that the argument does not have. csrc/python/operands.c has the same letters.
+    that the argument does not have.
     """
 
-    has_gradient = True
-    is_shared = False  # by heads or batch items: the kernel sums its gradient
-    is_written = False  # its gradient, whatever was there; without pairs it is left
-    promotes = True  # its dtype counts for that of the result
     kind: Callable[[str, object], Array] = staticmethod(as_floating)  # checks numbers
 
-    def __init__(self, name: str, letters: str, shown: str) -> None:
+    def __init__(self, name: str, letters: str, numbers: str, fit: str) -> None:
         self.name = name
         self.letters = letters
-        self.shown = shown  # its shape as messages print it
+        self.fit = fit  # which axes it may lack
+        self.promotes = numbers in ("computed", "short")  # to the dtype of the result
+        self.is_short = numbers in ("short", "mask")  # where it is of 16 bits
+        *_, of_gradient, fit_of_gradient = _CORE.get(f"grad_{name}", ("", ""))
+        self.has_gradient = bool(of_gradient)
+        # by heads or batch items: the kernel sums its gradient
+        self.is_shared = fit_of_gradient in ("shared", "tokens")
+        # its gradient, whatever was there; without pairs it is left
+        self.is_written = of_gradient == "short"
         self.axes = len(letters) - letters.count("1")
         self.row_axis = 1 - self.axes
+        self.shown = self.show()  # its shape as messages print it
         self.read = partial(self.kind, name)  # faster than a method
+
+    def show(self) -> str:
+        """Return the shapes that it may have."""
+        core = [_LENGTHS.get(letter, "R") for letter in self.letters if letter != "1"]
+        if self.fit == "alone":
+            return f"({core[0]},)"
+        whole = f"(..., {', '.join(core)})"
+        if self.fit != "shared":
+            return whole
+        # without a position query the columns of rel_key are those of the query
+        heads, *rest = (name.replace("Dp", "D") for name in core)
+        one = f"({', '.join(rest)})" if rest[1:] else f"({rest[0]},)"
+        each = f"{heads}, {', '.join(rest)}"
+        return f"{one}, ({each}) or (..., {each})"
+
+    def shape(self, lengths: Mapping[str, int], rows: int) -> tuple[int, ...]:
+        """Return its shape behind the batch axes; `rows` are those of a table."""
+        letters = self.letters.replace("1", "")
+        return tuple(lengths.get(letter, rows) for letter in letters)
 
     def wrong(self, array: Array, sizes: Sizes, letter: str) -> str:
         """Say what is wrong with a shape: its axes, or the length of a letter."""
@@ -105,8 +135,6 @@ class Operand:
 class Tokens(Operand):
     """Query, key or value, whose shapes give the letters their lengths."""
 
-    is_written = True
-
     def misfit(self, shape: tuple[int, ...], sizes: Sizes, letter: str) -> str:
         Hk, Lk, D = sizes.Hk, sizes.Lk, sizes.D
         heads = amount(Hk, "head")
@@ -118,13 +146,7 @@ class Tokens(Operand):
         return words.get(letter, "")
 
 
-class Shared(Operand):
-    """Something of each head, or of all: axes of queries and keys it has none."""
-
-    is_shared = True
-
-
-class Table(Shared):
+class Table(Operand):
     """One row for each relative position, bucket or label."""
 
     def rows(self, array: Array) -> int:
@@ -153,7 +175,7 @@ class Table(Shared):
         return ""
 
 
-class Vector(Shared):
+class Vector(Operand):
     """One row, of each head or of all."""
 
     def misfit(self, shape: tuple[int, ...], sizes: Sizes, letter: str) -> str:
@@ -166,21 +188,19 @@ class Vector(Shared):
 
 
 class Rows(Operand):
-    """One row for each query, with columns of its own."""
-
-    is_written = True
+    """One row for each query, or one number."""
 
     def misfit(self, shape: tuple[int, ...], sizes: Sizes, letter: str) -> str:
         if not letter:
             return ""
-        H, Lq = sizes.H, sizes.Lq
+        lengths = [str(sizes.length(name)) for name in self.letters if name != "1"]
         return (
-            f"does not match query's {amount(H, 'head')} and length {Lq}; expected "
-            f"(..., {H}, {Lq}, {sizes.Dp})"
+            f"does not match query's {amount(sizes.H, 'head')} and length {sizes.Lq}; "
+            f"expected (..., {', '.join(lengths)})"
         )
 
 
-class Heads(Shared):
+class Heads(Operand):
     """A number of each head."""
 
     def misfit(self, shape: tuple[int, ...], sizes: Sizes, letter: str) -> str:
@@ -188,7 +208,7 @@ class Heads(Shared):
         return f"does not match query's {heads}; expected ({sizes.H},)"
 
 
-class Decay(Shared):
+class Decay(Operand):
     """A number of each query head and key; of a part, of positions after it, too."""
 
     @staticmethod
@@ -214,8 +234,6 @@ class Decay(Shared):
 class Pairs(Operand):
     """Something for each pair of positions; axes of length 1 are repeated."""
 
-    promotes = False
-
     def misfit(self, shape: tuple[int, ...], sizes: Sizes, letter: str) -> str:
         core = tuple(sizes.length(name) for name in self.letters if name != "1")
         lengths = ", ".join(map(str, core))
@@ -231,6 +249,9 @@ class Pairs(Operand):
 
 class Mask(Pairs):
     """True where a query may attend, or numbers to add."""
+
+    def show(self) -> str:
+        return f"something that broadcasts to {super().show()}"
 
     @staticmethod
     def kind(name: str, value: object) -> Array:
@@ -258,8 +279,6 @@ class Mask(Pairs):
 class Labels(Pairs):
     """Table row of each pair."""
 
-    has_gradient = False
-
     @staticmethod
     def kind(name: str, value: object) -> Array:
         array = as_array(name, value)
@@ -272,7 +291,6 @@ class Labels(Pairs):
 class Ranges(Pairs):
     """First key that each query sees, and the one after the last."""
 
-    has_gradient = False
     kind = staticmethod(as_integers)
 
     def wrong(self, array: Array, sizes: Sizes, letter: str) -> str:
@@ -283,52 +301,46 @@ class Ranges(Pairs):
 class Items(Operand):
     """An integer for each batch item; a private copy, so that it stays checked."""
 
-    has_gradient = False
-    promotes = False
     kind = staticmethod(as_integers)
 
+    def show(self) -> str:
+        return "an integer or integers of the batch shape (...)"
 
-_VECTOR = "(D,), (H, D) or (..., H, D)"
-_ROWS = "(R, D), (H, R, D) or (..., H, R, D)"
-_EACH_ITEM = "an integer or integers of the batch shape (...)"
 
-#: All of them, in the order of `Call`. A, C, W and B are the rows of each table.
-OPERANDS: Mapping[str, Operand] = {
-    operand.name: operand
-    for operand in (
-        Tokens("query", "HqD", "(..., H, Lq, D)"),
-        Tokens("key", "KkD", "(..., Hk, Lk, D)"),
-        Tokens("value", "KkV", "(..., Hk, Lk, Dv)"),
-        Mask("attn_mask", "Hqk", "something that broadcasts to (..., H, Lq, Lk)"),
-        Table("rel_key", "HAP", _ROWS),
-        Table("rel_query", "HCD", _ROWS),
-        Table("rel_value", "HWV", _ROWS.replace("D", "Dv")),
-        Table("rel_bias", "HB1", "(R,), (H, R) or (..., H, R)"),
-        Vector("pos_bias_u", "H1D", _VECTOR),
-        Vector("pos_bias_v", "H1P", _VECTOR),
-        Rows("position_query", "HqP", "(..., H, Lq, Dp)"),
-        Heads("sinks", "H11", "(H,)"),
-        Decay("log_decay", "Ht1", "(..., H, Lk)"),
-        Labels("labels", "1qk", "(..., Lq, Lk)"),
-        Ranges("key_ranges", "1q2", "(..., Lq, 2)"),
-        Items("query_offset", "", _EACH_ITEM),
-        Items("key_lengths", "", _EACH_ITEM),
-    )
+def _row(name: str) -> Operand:
+    """Return the row of an operand, of the class that has the words for its kind."""
+    letters, role, _, numbers, fit = _CORE[name]
+    of_numbers = {"mask": Mask, "labels": Labels, "int64": Ranges}
+    kind: type[Operand] = Tokens if role == "required" else Rows
+    if numbers in of_numbers:
+        kind = of_numbers[numbers]
+    elif fit == "shared":
+        kind = Vector if letters[1] == "1" else Table
+    elif fit == "alone":
+        kind = Heads
+    elif letters[1] == "t":
+        kind = Decay
+    return kind(name, letters, numbers, fit)
+
+
+#: All arrays of a call that C reads, in the order of `Call`: FIRE's are made here.
+ROWS: Mapping[str, Operand] = {
+    name: _row(name)
+    for name, (_, role, _, numbers, _) in _CORE.items()
+    if role in ("required", "optional") and numbers != "float64"
+} | {
+    name: Items(name, "", "int64", "tokens") for name in ("query_offset", "key_lengths")
 }
 #: A tuple of labels, an array of each name: the kernels' names but for the first.
-MOST_LABELS = 8
-LABELS = {
-    name: Labels(name, "1qk", "(..., Lq, Lk)")
-    for name in (f"labels[{n}]" for n in range(MOST_LABELS))
-}
+LABELS = {name: row for name, row in ROWS.items() if name.startswith("labels[")}
+MOST_LABELS = len(LABELS)
 #: Labels that are one array, and those of a tuple.
 LABELLED = ("labels", *LABELS)
-#: All arrays of a call.
-ROWS: Mapping[str, Operand] = {**OPERANDS, **LABELS}
-TABLES = {name: row for name, row in OPERANDS.items() if isinstance(row, Table)}
+#: All arguments of `attention` that are arrays.
+OPERANDS = {name: row for name, row in ROWS.items() if name not in LABELS}
+TABLES = {name: row for name, row in ROWS.items() if isinstance(row, Table)}
 #: Arrays whose numbers the kernels take in 16 bits where they lie.
-READ_SHORT = {"query", "key", "value", "attn_mask", "position_query", "grad_out"}
-READ_SHORT |= TABLES.keys() - {"rel_bias"}
+READ_SHORT = {name for name, row in ROWS.items() if row.is_short} | {"grad_out"}
 
 
 class Arguments(NamedTuple):

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from relpos import _core
-from relpos._attention.operands import OPERANDS, READ_SHORT
+from relpos._attention.operands import OPERANDS, READ_SHORT, TABLES
 from relpos._checks import (
     POSITION_LIMIT,
     Array,
@@ -337,8 +337,8 @@ class Sizes(NamedTuple):
     @property
     def arguments(self) -> dict[str, tuple[int, ...]]:
         """Shapes of the arguments other than query, key and value."""
-        shapes = self.scheme.shapes(
-            self.H, self.Lq, self.Lk, self.D, self.k, self.is_causal
+        shapes = shapes_of(
+            self.scheme, self.H, self.Lq, self.Lk, self.D, self.k, self.is_causal
         )
         if "position_query" in shapes:  # which each batch item has
             shapes["position_query"] = (self.B, *shapes["position_query"])
@@ -410,10 +410,9 @@ def _made(s: Sizes, operands: dict[str, Any], backward: bool) -> int:
     """
     count = 0
     for name, array in operands.items():
-        if "fire" in name:
-            _, role_in_forward, _ = _core.operands[name]
-            if bool(role_in_forward) != backward:
-                count += array.nbytes
+        # an operand of FIRE is made for the forward if it has a role there
+        if "fire" in name and bool(_core.operands[name][1]) != backward:
+            count += array.nbytes
     if s.computed != s.dtype:
         count += _widened(s, operands, backward)
     if s.scheme.listed:
@@ -444,6 +443,33 @@ def _widened(s: Sizes, operands: dict[str, Any], backward: bool) -> int:
     return count
 
 
+def shapes_of(
+    scheme: Scheme, heads: int, lq: int, lk: int, dim: int, k: int, is_causal: bool
+) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of a scheme's operands.
+
+    Tables of vectors are shared by the heads, and each query of a graph has as many
+    edges as there are rows.
+    """
+    rows = scheme.rows(lq, lk, k, is_causal)
+    lengths = {"H": heads, "q": lq, "k": lk, "t": lk, "D": dim, "V": dim}
+    lengths["P"] = scheme.own_width or dim
+    shapes = {name: row.shape(lengths, rows) for name, row in OPERANDS.items()}
+    shapes |= {name: shapes[name][-2:] for name in TABLES if TABLES[name].axes == 3}
+    shapes |= {
+        "w1": (FIRE_WIDTH,),
+        "b1": (FIRE_WIDTH,),
+        "w2": (heads, FIRE_WIDTH),
+        "b2": (heads,),
+        "c": (),
+        "threshold": (),
+        "indptr": (lq + 1,),
+        "indices": (lq * rows,),
+        "labels": (lq * rows,),  # of edges: no other scheme has labels
+    }
+    return {name: shapes[name] for name in scheme.operands}
+
+
 def _operands(s: Sizes, backward: bool) -> dict[str, Any]:
     """Operands of the kernel by its own table of shapes: nothing of them is read.
 
@@ -455,7 +481,7 @@ def _operands(s: Sizes, backward: bool) -> dict[str, Any]:
         names = {name for name in _core.operands if "fire" in name}
     gradients = {f"grad_{name}" for name in names | {"out", "query", "key", "value"}}
     operands: dict[str, Any] = {"scale": 1.0, "num_threads": s.threads}
-    for name, (letters, in_forward, in_backward) in _core.operands.items():
+    for name, (letters, in_forward, in_backward, *_) in _core.operands.items():
         role = in_backward if backward else in_forward
         is_used = name in names or name in gradients
         if not (role.startswith("required") or (role and is_used)):
@@ -479,7 +505,7 @@ def _operands(s: Sizes, backward: bool) -> dict[str, Any]:
 
 
 def _length(s: Sizes, letter: str) -> int:
-    """Return the length of a letter of csrc/python/operands.c."""
+    """Return the length of a letter of csrc/python/rows.h."""
     if letter.isdigit():
         return int(letter)
     ranges = FIRE_WIDTH + 1  # a knot for each unit
@@ -492,15 +518,11 @@ def _length(s: Sizes, letter: str) -> int:
         "V": s.D,
         "P": s.columns,
         "t": s.Lk,
-        "A": s.rows,
-        "C": s.rows,
-        "W": s.rows,
-        "B": s.rows,
         "o": s.Lq + s.Lk,
         "F": ranges,
         "G": ranges + 1,
     }
-    return lengths[letter]
+    return lengths.get(letter, s.rows)  # others are rows of tables
 
 
 def _unread(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

@@ -96,13 +96,9 @@ def prepare(call: Call, part: Part | None = None) -> Problem:
     operands: dict[str, Any] = {
         **inputs,
         **graph,
-        "scale": facts.scale,
+        **facts.numbers,
         "dropout_p": _dropout(call["dropout_p"]),
         "beyond": int(numbers.beyond == BEYOND["zero"]),  # "raise" has been checked
-        "min_relative_position": facts.first,
-        "min_bias_position": facts.first_of_bias,
-        "window_left": facts.left,
-        "window_right": facts.right,
     }
     # What was gathered, and not its table, is converted below.
     for name, rows in facts.rows.items():

@@ -48,19 +48,18 @@ class Facts(NamedTuple):
     dtype: np.dtype[Any]  # of the computation
     out_dtype: np.dtype[Any]  # of the result
     copied: list[str]  # names of arrays that the kernels cannot read in place
-    first: int  # relative position of row 0 of rel_key, rel_query and rel_value
-    first_of_bias: int
     rows: dict[str, Array]
-    left: int  # sides of the window, is_causal included
-    right: int
-    scale: float
+    #: Scale, sides of the window and relative positions of row 0 of tables, by the
+    #: names that they have for the kernels.
+    numbers: dict[str, Any]
 
 
 def facts_of(inputs: dict[str, Array], sizes: Sizes, numbers: Numbers) -> Facts:
     """Apply the rules to a call whose shapes fit; raise for the first broken one."""
     result = apply_rules(inputs, numbers)
-    if len(result) == 5:
-        raise _error(Broken(*result, sizes, numbers))
+    if isinstance(result[0], str):
+        rule, name, other, broken_by, dtype = result
+        raise _error(Broken(rule, name, other, broken_by, dtype, sizes, numbers))
     return Facts(*result)
 
 

@@ -394,10 +394,10 @@ def _by_kernel(
     facts = facts_of(arrays, sizes, numbers)
     offsets = offsets_of(arrays)[..., None]
     if row_0 is not None:
-        offsets = offsets + (facts.first - row_0)
+        offsets = offsets + (facts.numbers["min_relative_position"] - row_0)
     scores: Array = getattr(kernels(), kernel)(
         *inputs.values(),
-        facts.scale,
+        facts.numbers["scale"],
         offsets,
         *extra,
         dtype=facts.dtype,

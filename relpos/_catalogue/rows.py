@@ -17,6 +17,8 @@ import numpy as np
 
 import relpos
 from relpos import recipes, reference
+from relpos._attention.operands import OPERANDS
+from relpos._attention.plan import shapes_of
 from relpos._catalogue import numpy_forms
 from relpos._checks import Array as Array
 from relpos._schemes import FIRE_WIDTH, SCHEMES, Scheme, scheme_called
@@ -28,7 +30,9 @@ Limits = dict[Any, float]
 TOKENS = ("query", "key", "value")
 CLIP = 16  # Shaw's k of the base model
 #: Operands with something for each head, or each head and token.
-NO_TABLES = {"sinks", "log_decay", "position_query"}
+NO_TABLES = {
+    name for name, row in OPERANDS.items() if row.fit in ("tokens", "alone")
+} - {*TOKENS, "query_offset", "key_lengths"}
 
 
 class Size(TypedDict):
@@ -114,7 +118,7 @@ def arguments_of(scheme: str, is_causal: bool = False) -> Callable[..., Inputs]:
         drawn_last.add("rel_key")
 
     def inputs(dtype: Any, heads: int, length: int, dim: int) -> Inputs:
-        shapes = known.shapes(heads, length, length, dim, CLIP, is_causal)
+        shapes = shapes_of(known, heads, length, length, dim, CLIP, is_causal)
         # The biases u and v are one vector for all heads here.
         shared = {n: (dim,) for n in shapes if n.startswith("pos_bias")}
         tables = {

@@ -1,7 +1,8 @@
-"""Rows that describe the operands of `attention`, compared with those of C."""
+"""The table of the operands of `attention`, and what has to have every one of them."""
 
 from __future__ import annotations
 
+import importlib
 import inspect
 
 import numpy as np
@@ -10,7 +11,8 @@ from tolerances import assert_bitwise
 
 import relpos
 import relpos._attention.attention as of_attention
-from relpos import _core
+from relpos import _core, reference
+from relpos._attention import keywords
 from relpos._attention.attention import as_call
 from relpos._attention.fire_network import NAMES as FIRE
 from relpos._attention.operands import LABELS, OPERANDS, read
@@ -26,14 +28,16 @@ MADE |= {*LABELS}
 
 
 @pytest.mark.parametrize("name", ARRAYS)
-def test_a_row_is_that_of_c(name):
-    operand = ARRAYS[name]
-    letters, forward, backward = _core.operands[name]
+def test_an_operand_has_the_same_roles_in_both_directions_and_a_gradient(name):
+    """The gradient has its shape; operands of integers have none."""
+    letters, forward, backward, numbers, _ = _core.operands[name]
     is_required = name in ("query", "key", "value")
-    assert operand.letters == letters
     assert forward == backward == ("required" if is_required else "optional")
-    gradient = _core.operands.get(f"grad_{name}")
-    assert gradient == ((letters, "", "output") if operand.has_gradient else None)
+    of_gradient = _core.operands.get(f"grad_{name}")
+    if numbers in ("labels", "int64"):
+        assert of_gradient is None
+    else:
+        assert of_gradient[:3] == (letters, "", "output")
 
 
 def test_c_has_no_other_operands():
@@ -41,15 +45,52 @@ def test_c_has_no_other_operands():
     assert set(_core.operands) == {*ARRAYS, *gradients, *MADE}
 
 
-def test_letters_are_those_of_the_shape_that_messages_show():
-    names = {"H": "H", "K": "Hk", "q": "Lq", "k": "Lk", "D": "D", "V": "Dv", "1": ""}
-    names["2"] = "2"  # begin and end of a range
-    names["P"] = "D"  # of rel_key: D, unless there is a position query of Dp columns
-    names["t"] = "Lk"  # of log_decay, unless the problem is a part of a larger one
-    for operand in ARRAYS.values():
-        axes = [names.get(letter, "R") for letter in operand.letters]
-        shown = operand.shown.replace(",)", ")").replace("Dp", "D")
-        assert f"{', '.join(filter(None, axes))})" in shown
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("value", "(..., Hk, Lk, Dv)"),
+        ("attn_mask", "something that broadcasts to (..., H, Lq, Lk)"),
+        ("rel_key", "(R, D), (H, R, D) or (..., H, R, D)"),
+        ("rel_value", "(R, Dv), (H, R, Dv) or (..., H, R, Dv)"),
+        ("rel_bias", "(R,), (H, R) or (..., H, R)"),
+        ("pos_bias_v", "(D,), (H, D) or (..., H, D)"),
+        ("position_query", "(..., H, Lq, Dp)"),
+        ("sinks", "(H,)"),
+        ("log_decay", "(..., H, Lk)"),
+        ("labels", "(..., Lq, Lk)"),
+        ("key_ranges", "(..., Lq, 2)"),
+        ("key_lengths", "an integer or integers of the batch shape (...)"),
+    ],
+)
+def test_letters_and_axes_say_the_shape_that_messages_show(name, shown):
+    assert OPERANDS[name].shown == shown
+
+
+def typed(*tables):
+    """Return the names of tables of keywords."""
+    return {name for table in tables for name in table.__annotations__}
+
+
+def test_signatures_and_keywords_have_every_operand():
+    """They are written out for editors and checkers, and this compares them."""
+    positional = {"query", "key", "value"}
+    own = {"attn_mask"}  # of the signature of `attention` alone
+    names = {*OPERANDS}
+    assert names <= {*inspect.signature(relpos.attention).parameters}
+    assert names <= {*inspect.signature(reference.attention).parameters}
+    assert names - positional <= typed(keywords.ScoresKeywords)
+    assert names - positional - own <= typed(keywords.AttentionKeywords)
+
+
+@pytest.mark.torch
+def test_signatures_and_keywords_of_tensors_have_every_operand():
+    pytest.importorskip("torch")
+    torch = importlib.import_module("relpos.torch")
+    of_tensors = importlib.import_module("relpos.torch._keywords")
+    positional, names = {"query", "key", "value"}, {*OPERANDS}
+    assert names <= {*inspect.signature(torch.attention).parameters}
+    assert names - positional <= typed(of_tensors.ScoresKeywords)
+    assert names - positional - {"attn_mask"} <= typed(of_tensors.AttentionKeywords)
 
 
 def test_gradients_are_those_of_the_rows():
@@ -71,31 +112,37 @@ def test_attention_hands_on_each_argument_under_its_name(monkeypatch):
 
 # ---- what C reads and repeats --------------------------------------------------------
 
-#: Shapes of operands of (2, 3) batch items, 4 heads, 5 queries, 6 keys, 8 columns, and
-#: those that they are repeated to.
-REPEATED = {
-    "query": ((3, 4, 5, 8), (2, 3, 4, 5, 8)),
-    "key": ((2, 1, 4, 6, 8), (2, 3, 4, 6, 8)),
-    "value": ((4, 6, 8), (2, 3, 4, 6, 8)),
-    "attn_mask": ((5, 1), (2, 3, 4, 5, 6)),
-    "rel_key": ((7, 8), (2, 3, 4, 7, 8)),
-    "rel_query": ((1, 7, 8), (2, 3, 4, 7, 8)),
-    "rel_value": ((3, 4, 7, 8), (2, 3, 4, 7, 8)),
-    "rel_bias": ((7,), (2, 3, 4, 7)),
-    "pos_bias_u": ((8,), (2, 3, 4, 8)),
-    "pos_bias_v": ((2, 1, 4, 8), (2, 3, 4, 8)),
-    "position_query": ((4, 5, 8), (2, 3, 4, 5, 8)),
-    "log_decay": ((4, 6), (2, 3, 4, 6)),
-    "key_ranges": ((1, 2), (2, 3, 5, 2)),
-    "query_offset": ((), (2, 3)),
-    "key_lengths": ((3,), (2, 3)),
+BATCH, ROWS = (2, 3), 7
+LENGTHS = {"H": 4, "K": 4, "q": 5, "k": 6, "t": 6, "D": 8, "V": 8, "P": 8, "2": 2}
+#: Shapes that are repeated to those of all batch items and heads; others are these.
+GIVEN = {
+    "query": (3, 4, 5, 8),
+    "key": (2, 1, 4, 6, 8),
+    "value": (4, 6, 8),
+    "attn_mask": (5, 1),
+    "rel_key": (7, 8),
+    "rel_query": (1, 7, 8),
+    "rel_bias": (7,),
+    "pos_bias_u": (8,),
+    "pos_bias_v": (2, 1, 4, 8),
+    "position_query": (4, 5, 8),
+    "log_decay": (4, 6),
+    "key_ranges": (1, 2),
+    "query_offset": (),
+    "key_lengths": (3,),
+}
+FULL = {
+    name: (*(() if row.fit == "alone" else BATCH), *row.shape(LENGTHS, ROWS))
+    for name, row in OPERANDS.items()
+    if name != "labels"  # which take the place of positions
 }
 
 
 def operands(full):
     """Return a call of the kernels with views, or with all that they stand for."""
     rng, given = np.random.default_rng(0), {}
-    for name, (shape, repeated) in REPEATED.items():
+    for name, repeated in FULL.items():
+        shape = GIVEN.get(name, repeated)
         array = rng.standard_normal(shape)
         if name == "key_ranges":
             array = np.array([[1, 6]])
@@ -114,16 +161,17 @@ def test_the_kernels_repeat_what_is_broadcast(isa):
     assert_bitwise(views["out"], full["out"])
 
 
-@pytest.mark.parametrize("name", [n for n in REPEATED if n != "query_offset"])
+@pytest.mark.parametrize("name", [n for n in FULL if n != "query_offset"])
 def test_the_kernels_refuse_another_length(name):
     """None of them leaves memory, whatever Python hands over."""
     given = operands(True)
-    for axis in range(given[name].ndim):
+    letters = OPERANDS[name].letters.replace("1", "").rjust(given[name].ndim)
+    for axis, letter in enumerate(letters):
         shape = list(given[name].shape)
         shape[axis] += 2
         other = np.resize(given[name], shape)
-        if axis == 3 and name.startswith(("rel_", "log_decay")):
-            continue  # rows of its own, and positions after the keys
+        if letter == "t" or letter not in {" ", *LENGTHS}:
+            continue  # positions after the keys, and rows of its own
         with pytest.raises(ValueError, match=r"^attention_forward: "):
             kernels().attention_forward(given | {name: other})
 

@@ -247,7 +247,9 @@ def test_integers_that_repeat_are_looked_at_once():
 
 def test_c_takes_what_a_call_gives_it():
     result = _core.apply_rules(*arguments(key_lengths=np.array([1, 2])))
-    assert result == ("d", "d", [], 0, 0, {}, rules.UNBOUNDED, rules.UNBOUNDED, 0.5)
+    sides = {"window_left": rules.UNBOUNDED, "window_right": rules.UNBOUNDED}
+    firsts = {"min_relative_position": 0, "min_bias_position": 0}
+    assert result == ("d", "d", [], {}, {"scale": 0.5} | sides | firsts)
     assert _core.apply_rules(*arguments(key_lengths=np.array([1, 6])))[3][0] == 6
 
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 import relpos
+from relpos._attention.plan import shapes_of
 from relpos._catalogue.measure import with_memory
 from relpos._schemes import SCHEMES, scheme_called
 from relpos._settings import use_isa
@@ -70,7 +71,7 @@ def call_of(name, case):
     causal = causal or scheme.hides_future
     single = "float32" if dtype == "float16" else dtype
     numbers = partial(rng.standard_normal, dtype=single)
-    shapes = scheme.shapes(h, lq, lk, d, k, causal)
+    shapes = shapes_of(scheme, h, lq, lk, d, k, causal)
     if "position_query" in shapes:  # as query: each sequence has its own
         shapes["position_query"] = (b, *shapes["position_query"])
     operands = {name: numbers(shape) for name, shape in shapes.items()}
