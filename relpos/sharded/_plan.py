@@ -80,9 +80,9 @@ def axes_of(name: str, shape: tuple[int, ...], batch: int) -> Axes:
     if name in NAMES:  # FIRE's network: only the outputs, which are heads, are cut
         of_heads: Axis | None = "H" if name in ("w2", "b2") else None
         return (of_heads, None)[: len(shape)]
+    # no axis of the grid cuts other letters, such as rows of tables, nor log_decay's: a
+    # block needs the numbers of keys after its own, too
     letters = ROWS[name].letters.replace("1", "")
-    if name == "log_decay":  # a block needs the numbers of keys after its own, too
-        letters = letters.replace("k", "L")
     # Letters name the last axes, of which an array may lack the first; batch axes are
     # before them, aligned at the last one as NumPy broadcasts.
     core = letters[max(0, len(letters) - len(shape)) :]

@@ -38,10 +38,11 @@ __all__ = ["AttentionOutput", "attention"]
 
 #: Arguments that may be tensors, and those that may be nothing else.
 _TENSORS = {*OPERANDS, *fire_network.NAMES, *GRAPH, "buckets"}
-_COUNTS = {"query_offset", "key_lengths"}
+_COUNTS = {name for name, row in OPERANDS.items() if not row.letters}
 _ONLY_TENSORS = _TENSORS - _COUNTS
 #: Integers that may be arrays of NumPy, as recipes return them if given no tensor.
-_INDICES = {"buckets", "labels", "key_ranges"}
+_INDICES = {name for name, row in OPERANDS.items() if not row.has_gradient} - _COUNTS
+_INDICES |= {"buckets"}
 _MAX_SEED = 2**63 - 1
 
 

@@ -498,9 +498,10 @@ def no_double_backward(name: str) -> NotImplementedError:
 # functions, `TensorFunction.leads` names the operands that take a leading axis.
 
 #: Operands of attention with batch axes, and how many others they have at most.
-AXES = {name: row.axes for name, row in ROWS.items() if name != "sinks"}
-#: How many others they have at least: something shared needs no axis of heads.
-LEAST = {n: AXES[n] - ROWS[n].is_shared for n in AXES if n != "attn_mask"}
+AXES = {name: row.axes for name, row in ROWS.items() if row.fit != "alone"}
+#: How many others they have at least: something shared needs no axis of heads, and a
+#: mask needs none.
+LEAST = {n: AXES[n] - (ROWS[n].fit == "shared") for n in AXES if n != "attn_mask"}
 
 Dims = Sequence[int | None]
 
