@@ -1,6 +1,6 @@
 """Rules that hold for every operand of `attention`, in both engines: a test for each.
 
-A new operand is a line of `OPERANDS`; what it computes has a file of its own.
+A new operand is in `OPERANDS` by its letters; what it computes has a file of its own.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from gradient_problems import Problem, assert_gradients_close
 from layouts import LAYOUTS
+from operand_arrays import FLOATING, has_items, shape_of
 from problems import DTYPES, normal
 from tolerances import assert_bitwise, assert_results_close
 
@@ -23,11 +24,7 @@ B, H, D, DV, DP = 2, 2, 6, 5, 3
 #: Lq and Lk: few queries go by rows, the others by tiles.
 ENGINES = {"rows": (3, 700), "tiles": (70, 90)}
 HIDDEN = 5  # keys at the end
-
-
-def table(rng, lq, lk, *columns):
-    """A row for every relative position, 0 in the middle."""
-    return normal(rng, H, 2 * lk - 1, *columns)
+TOKENS = ("query", "key", "value")
 
 
 def with_run(labels):
@@ -36,23 +33,27 @@ def with_run(labels):
     return labels
 
 
-#: Operand -> (rng, lq, lk) to its keywords, in float64.
-OPERANDS = {
-    "attn_mask": lambda rng, lq, lk: {"attn_mask": normal(rng, B, H, lq, lk)},
-    "rel_key": lambda rng, lq, lk: {"rel_key": table(rng, lq, lk, D)},
-    "rel_query": lambda rng, lq, lk: {"rel_query": table(rng, lq, lk, D)},
-    "rel_value": lambda rng, lq, lk: {"rel_value": table(rng, lq, lk, DV)},
-    "rel_bias": lambda rng, lq, lk: {"rel_bias": table(rng, lq, lk)},
-    "pos_bias_u": lambda rng, lq, lk: {"pos_bias_u": normal(rng, H, D)},
+def drawn(name):
+    """Return what draws an operand of any finite numbers by its letters."""
+
+    def draw(rng, lq, lk):
+        lengths = {"H": H, "q": lq, "k": lk, "t": lk, "D": D, "V": DV, "P": D}
+        return {name: normal(rng, *shape_of(name, lengths, 2 * lk - 1, (B,)))}
+
+    return draw
+
+
+#: Operand -> (rng, lq, lk) to its keywords, in float64. Those whose numbers have to be
+#: such, or that go with others, are drawn here.
+OPERANDS = {name: drawn(name) for name in FLOATING if name not in TOKENS} | {
     "pos_bias_v": lambda rng, lq, lk: {
         "pos_bias_v": normal(rng, H, D),
         "rel_key": normal(rng, 9, D),
     },
     "position_query": lambda rng, lq, lk: {
         "position_query": normal(rng, B, H, lq, DP),
-        "rel_key": table(rng, lq, lk, DP),
+        "rel_key": normal(rng, H, 2 * lk - 1, DP),
     },
-    "sinks": lambda rng, lq, lk: {"sinks": normal(rng, H)},
     "log_decay": lambda rng, lq, lk: {"log_decay": -np.abs(normal(rng, B, H, lk))},
     "labels": lambda rng, lq, lk: {
         "labels": with_run(rng.integers(-1, 4, (B, lq, lk))),
@@ -75,8 +76,7 @@ OPERANDS = {
 every_case = pytest.mark.parametrize("engine", ENGINES)
 every_dtype = pytest.mark.parametrize("dtype", DTYPES)
 every_operand = pytest.mark.parametrize("name", OPERANDS)
-PER_ITEM = ("query", "key", "value", "attn_mask", "position_query", "log_decay")
-PER_ITEM += ("labels", "key_ranges", "query_offset", "key_lengths")
+PER_ITEM = [name for name in operands.OPERANDS if has_items(name)]
 
 
 @functools.cache
@@ -111,8 +111,7 @@ def assert_same(got, want, names=None):
 
 
 def test_every_operand_is_here():
-    tokens = {"query", "key", "value"}
-    assert {*operands.OPERANDS} - tokens == {*OPERANDS} - {"softcap", "dropout_p"}
+    assert {*operands.OPERANDS} - {*TOKENS} == {*OPERANDS} - {"softcap", "dropout_p"}
 
 
 @every_operand
@@ -286,10 +285,9 @@ def test_dask_arrays_have_the_same_bits(name, engine, lazy):
     sharded = pytest.importorskip("relpos.sharded")
     call = problem(name, engine)
     want = results(call)
-    tokens = ("query", "key", "value")
     for blocks in (1, 2):
         given = call.inputs | call.settings
-        for token in tokens:
+        for token in TOKENS:
             rows = -(-given[token].shape[2] // blocks)
             given[token] = da.from_array(given[token], (1, 1, rows, -1))
         if lazy and np.ndim(given[name]):
@@ -303,7 +301,7 @@ def test_dask_arrays_have_the_same_bits(name, engine, lazy):
         )
         parts = {"out": found.out, "lse": found.lse, "weights": found.weights}
         parts |= {n: getattr(gradients, n) for n in call.inputs}
-        exact = ("out", "lse", *tokens) if blocks == 1 else ()
+        exact = ("out", "lse", *TOKENS) if blocks == 1 else ()
         (computed,) = dask.compute(parts, scheduler="sync")
         for key, got in computed.items():
             np.testing.assert_allclose(got, want[key], rtol=1e-12, atol=1e-12)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from operand_arrays import others
 from problems import normal, tokens
 from tolerances import TOLERANCES, normwise
 
@@ -56,8 +57,8 @@ def tables(rng, rows, bias_rows=None):
 
 
 def every_input(rng):
-    """Arrays of a causal call."""
-    return {
+    """Arrays of a causal call, with every operand that has a gradient."""
+    inputs = {
         **square(rng, (2,)),
         "attn_mask": normal(rng, LQ, LQ),
         **tables(rng, 5),
@@ -68,6 +69,8 @@ def every_input(rng):
         "sinks": normal(rng, H),
         "log_decay": normal(rng, 2, H, LQ),
     }
+    lengths = {"H": H, "q": LQ, "k": LQ, "t": LQ, "D": D, "V": DV, "P": DP}
+    return inputs | others(inputs, rng, lengths, 5, (2,))
 
 
 def difference_of(loss, parameters, steps, h=2.5e-4):

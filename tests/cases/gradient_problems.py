@@ -8,15 +8,14 @@ from typing import Any, NamedTuple
 import dense_oracle
 import numpy as np
 import oracle_gradients
-from oracle_gradients import NAMES
+from operand_arrays import FLOATING
 from problems import DTYPES, TERMS, cast, normal, terms, tokens
 from tolerances import TOLERANCES, assert_bitwise, assert_results_close, normwise
 
 import relpos
 from relpos import _core
+from relpos._attention.operands import TABLES
 from relpos._settings import use_isa
-
-TABLES = ("rel_key", "rel_query", "rel_value", "rel_bias")
 
 
 class Problem(NamedTuple):
@@ -76,7 +75,7 @@ class Shape(NamedTuple):
 
 
 def row_axis(name):
-    return -1 if name == "rel_bias" else -2
+    return TABLES[name].row_axis
 
 
 def narrowed(inputs, settings):
@@ -192,7 +191,7 @@ def batch_tables(rng, shape, inputs, settings):
     inputs = dict(inputs)
     for name in TABLES:
         if name in inputs:
-            axes = 1 if name == "rel_bias" else 2
+            axes = TABLES[name].axes - 1
             tail = inputs[name].shape[-axes:]
             inputs[name] = normal(rng, *shape.batch, shape.heads, *tail)
     for name in ("pos_bias_u", "pos_bias_v"):
@@ -295,8 +294,8 @@ def make(scheme, variant, shape, seed=0):
     inputs = tokens(rng, batch, heads, lq, lk, d, dv)
     k = max(min(lq, lk) // 20 if scheme in FEW_ROWS else 5 * min(lq, lk) // 12, 1)
     keywords = terms(rng, scheme, heads, lq, lk, d, dv, offset=offset, k=k)
-    settings = {n: x for n, x in keywords.items() if n not in NAMES}
-    inputs |= {n: x for n, x in keywords.items() if n in NAMES}
+    settings = {n: x for n, x in keywords.items() if n not in FLOATING}
+    inputs |= {n: x for n, x in keywords.items() if n in FLOATING}
     inputs = VARIANTS[variant](rng, shape, inputs, settings)
     grad_out = normal(rng, *batch, heads, lq, dv)
     return Problem(inputs, settings, grad_out, normal(rng, *batch, heads, lq))

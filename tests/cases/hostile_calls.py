@@ -15,6 +15,7 @@ import hostile_objects
 import numpy as np
 from good_calls import GOOD
 from hostile_objects import Array, DLPack, Interface, changing, disguised, odd
+from operand_arrays import others
 
 import relpos
 from relpos import _core, reference, ufuncs
@@ -76,6 +77,17 @@ def normal(rng, *shape, dtype=np.float64):
     return rng.standard_normal(shape).astype(np.float32).astype(dtype)
 
 
+#: Floating operands that are drawn elsewhere, or that go with others alone.
+APART = {"query", "key", "value", "rel_query"}
+APART |= {"pos_bias_v", "position_query", "log_decay"}
+
+
+def rest_of(some, rng, lengths, dtype):
+    """Draw each floating operand that is not among some of them, by its letters."""
+    drawn = others({*some} | APART, rng, lengths, 9)
+    return {name: x.astype(dtype) for name, x in drawn.items()}
+
+
 # ---- attention -----------------------------------------------------------------------
 
 
@@ -100,6 +112,8 @@ def attention_arguments(rnd, rng):
         "is_causal": True,
         "scale": 0.3,
     }
+    lengths = {"H": H, "q": Lq, "k": Lk, "t": Lk, "D": D, "V": D, "P": D}
+    some |= rest_of(some, rng, lengths, dtype)
     given = {
         "query": normal(rng, 2, H, Lq, D, dtype=dtype),
         "key": normal(rng, 2, H, Lk, D, dtype=dtype),
@@ -205,6 +219,8 @@ def dict_arguments(rnd, rng):
         "beyond": rnd.randrange(2),
         "labels": rng.integers(-1, 9, (Lq, Lk)).astype(rnd.choice(["i1", "i8"])),
     }
+    lengths = {"H": H, "q": Lq, "k": Lk, "t": Lk, "D": D, "V": D, "P": D}
+    some |= rest_of(some, rng, lengths, dtype)
     call = {
         "query": normal(rng, *batch, H, Lq, D, dtype=dtype),
         "key": normal(rng, *batch, H, Lk, D, dtype=dtype),

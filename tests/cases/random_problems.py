@@ -14,9 +14,11 @@ import numpy as np
 from gradient_problems import TABLES, Problem
 from hypothesis import HealthCheck, strategies as st
 from layouts import LAYOUTS
+from operand_arrays import FLOATING, shape_of
 from problems import DTYPES, normal
 
 from relpos import _core
+from relpos._attention.operands import OPERANDS
 
 # One of several ranges is taken first, so that rare sizes come often: lengths of few
 # queries, of none and of more than a query tile; columns of one vector and of several,
@@ -30,18 +32,6 @@ BEYOND = st.sampled_from(["clip", "zero"])
 #: them do not fit in 32 or 64 bits.
 FAR_SIDES = [2**31, 2**60, 2**62]
 FAR_ENDS = [2**63 - 1, 2**63 - 15, 2**63 - 31, 2**32, -1, -(2**32), -(2**63)]
-#: The number of axes after the batch axes. All other arguments have three: heads, rows
-#: and columns.
-AXES_AFTER_BATCH = {
-    "pos_bias_u": 2,
-    "pos_bias_v": 2,
-    "rel_bias": 2,
-    "labels": 2,
-    "log_decay": 2,
-    "key_ranges": 2,
-    "query_offset": 0,
-    "key_lengths": 0,
-}
 
 
 class Run(NamedTuple):
@@ -109,20 +99,15 @@ def tables(draw, sizes, rng):
         keywords["buckets"] = rng.integers(0, rows, draw(st.integers(1, 20)))
     if rule == "labels":
         keywords["labels"] = draw_labels(draw, sizes, rng, rows)
-    columns = {
-        "rel_key": (sizes.dp,),
-        "rel_query": (sizes.d,),
-        "rel_value": (sizes.dv,),
-        "rel_bias": (),
-    }
     inputs = {}
     for name in names:
         table_rows = rows
-        # A centred rel_bias may have another length than the other tables.
-        if name == "rel_bias" and rule == "centred" and draw(st.booleans()):
+        # A centred bias may have another length than the other tables.
+        if OPERANDS[name].axes == 2 and rule == "centred" and draw(st.booleans()):
             table_rows = rows + 2
         axes = draw(shared_axes(sizes))
-        inputs[name] = normal(rng, *axes, table_rows, *columns[name])
+        _, *shape = shape_of(name, lengths_of(sizes), table_rows)
+        inputs[name] = normal(rng, *axes, *shape)
     return inputs, keywords
 
 
@@ -223,6 +208,26 @@ def draw_softmax_arguments(draw, sizes, rng, is_causal):
     return inputs, keywords
 
 
+#: Floating operands that the functions above draw.
+DRAWN = {"query", "key", "value", "attn_mask", *TABLES, "pos_bias_u", "pos_bias_v"}
+DRAWN |= {"position_query", "log_decay", "sinks"}
+
+
+def draw_others(draw, sizes, rng):
+    """Return some of the operands of any finite numbers, by their letters."""
+    some = [name for name in FLOATING if name not in DRAWN and draw(st.booleans())]
+    batch = draw(batch_axes(sizes.batch)) if some else ()
+    return {
+        name: normal(rng, *shape_of(name, lengths_of(sizes), 0, batch)) for name in some
+    }
+
+
+def lengths_of(sizes):
+    """Return the length of each letter of an operand."""
+    lengths = {"H": sizes.heads, "q": sizes.lq, "k": sizes.lk, "t": sizes.lk}
+    return lengths | {"D": sizes.d, "V": sizes.dv, "P": sizes.dp}
+
+
 # ---- calls ---------------------------------------------------------------------------
 
 
@@ -259,6 +264,7 @@ def runs(draw):
     )
     inputs |= softmax_inputs
     keywords |= softmax_keywords
+    inputs |= draw_others(draw, sizes, rng)
     rows = (*joined_batch(inputs, keywords), sizes.heads, lq)
     grad_out, grad_lse = normal(rng, *rows, dv), normal(rng, *rows)
     return Run(
@@ -284,10 +290,12 @@ def joined_batch(inputs, keywords):
         arguments["labels"] = arguments["labels"][0]
     shapes = []
     for name, array in arguments.items():
-        if not isinstance(array, np.ndarray) or name in ("sinks", "buckets"):
+        if not isinstance(array, np.ndarray) or name not in OPERANDS:
+            continue
+        if OPERANDS[name].fit == "alone":  # it has no batch axes
             continue
         # What the batch shares may have no heads either, and so fewer axes than these.
-        axes = max(array.ndim - AXES_AFTER_BATCH.get(name, 3), 0)
+        axes = max(array.ndim - OPERANDS[name].axes, 0)
         shapes.append(array.shape[:axes])
     return np.broadcast_shapes(*shapes)
 

@@ -13,7 +13,7 @@ import numpy as np
 import problems
 import pytest
 from documents import page_as_written
-from oracle_gradients import NAMES
+from operand_arrays import FLOATING
 
 import relpos
 from relpos import _schemes, data, nn, recipes, reference
@@ -114,8 +114,8 @@ def operands_that_no_random_problem_has(schemes):
     those that are no tables by tests of their own and by random ones."""
     rng = np.random.default_rng(0)
     made = [problems.terms(rng, kind, 1, 3, 3, 2) for kind in problems.TERMS]
-    tried = {frozenset(NAMES).intersection(keywords) for keywords in made}
-    given = [s.operands for s in schemes if {*s.operands} <= {*NAMES}]
+    tried = {frozenset(FLOATING).intersection(keywords) for keywords in made}
+    given = [s.operands for s in schemes if {*s.operands} <= {*FLOATING}]
     return {names for names in given if frozenset(names) - NO_TABLES not in tried}
 
 

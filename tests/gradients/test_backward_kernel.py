@@ -8,6 +8,7 @@ from backward_checks import LK, LQ, D, H
 from bad_kinds import ones
 from numpy.lib.stride_tricks import as_strided
 
+from relpos._attention.operands import OPERANDS
 from relpos._settings import kernels
 
 
@@ -89,16 +90,8 @@ def test_the_forward_knows_no_gradients():
 
 A, B = 2, 3
 #: Operands whose gradient is a sum over batch items, of one head.
-SUMMED = {
-    "rel_key": (1, 7, D),
-    "rel_query": (1, 7, D),
-    "rel_value": (1, 7, D),
-    "rel_bias": (1, 7),
-    "pos_bias_u": (1, D),
-    "pos_bias_v": (1, D),
-    "sinks": (1,),
-    "log_decay": (1, LQ),
-}
+LENGTHS = {"H": 1, "q": LQ, "k": LQ, "t": LQ, "D": D, "V": D, "P": D}
+SUMMED = {name: x.shape(LENGTHS, 7) for name, x in OPERANDS.items() if x.is_shared}
 
 
 def batched(name):

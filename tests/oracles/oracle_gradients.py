@@ -29,24 +29,8 @@ from dense_oracle import (
     parted,
     table_rows,
 )
+from operand_arrays import FLOATING
 from oracle import TABLES, VECTORS, with_defaults
-
-#: Arguments that have a gradient, in the order of ``AttentionGradients``.
-NAMES = (
-    "query",
-    "key",
-    "value",
-    "attn_mask",
-    "rel_key",
-    "rel_query",
-    "rel_value",
-    "rel_bias",
-    "pos_bias_u",
-    "pos_bias_v",
-    "position_query",
-    "sinks",
-    "log_decay",
-)
 
 
 def sum_to(full, shape):
@@ -230,7 +214,7 @@ def gradients(
     shapes = {
         name: np.shape(x)
         for name, x in (inputs | options).items()
-        if name in NAMES and x is not None and np.asarray(x).dtype != np.bool_
+        if name in FLOATING and x is not None and np.asarray(x).dtype != np.bool_
     }
     folded = {
         name: _fold(name, np.array([x[name] for x in items]), operands.batch, shape)
