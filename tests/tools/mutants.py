@@ -437,7 +437,11 @@ def run_all(options: argparse.Namespace) -> list[Row]:
         worker.start()
     for worker in workers:
         worker.join()
-    rows = read_rows(options.out)
+    failed = sum(worker.exitcode != 0 for worker in workers)
+    if failed:
+        # what went wrong is printed by the process; rows that it left are kept
+        raise SystemExit(f"{failed} of {len(workers)} processes failed: see above")
+    rows = read_rows(options.out) if options.out.exists() else {}
     return [rows[mutation.key] for mutation in chosen if mutation.key in rows]
 
 

@@ -5,6 +5,7 @@ import importlib.machinery
 import importlib.util
 import os
 import re
+import sys
 from pathlib import Path
 
 import covered
@@ -143,6 +144,24 @@ def test_mutants_that_died_or_that_nothing_can_notice_are_counted():
     assert mutants.settled(rows) == (
         "of 6 that compile, 2 died and 2 are equal or listed: 66.7%"
     )
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_process_of_mutants_that_fails_ends_the_run(tmp_path, monkeypatch, capfd):
+    """The error of the process is the only one: no results are read that it lacks."""
+
+    def run_share(*arguments):
+        raise RuntimeError("the unchanged core fails")
+
+    mutation = mutations.c_mutations("a.h", C)[0]
+    out = tmp_path / "core.jsonl"
+    monkeypatch.setattr(mutants, "all_mutations", lambda action: [mutation])
+    monkeypatch.setattr(mutants, "read_reached", lambda options, names: {})
+    monkeypatch.setattr(mutants, "run_share", run_share)
+    monkeypatch.setattr(sys, "argv", ["mutants.py", "core", "1", "--out", str(out)])
+    with pytest.raises(SystemExit, match="2 of 2 processes failed: see above"):
+        mutants.main()
+    assert capfd.readouterr().err.count("RuntimeError: the unchanged core fails") == 2
 
 
 def test_a_mutant_of_the_kernels_has_a_place():
