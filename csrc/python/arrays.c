@@ -89,11 +89,15 @@ look_at(array_view *view, const char *name)
 int
 take_views(attention_call *call)
 {
+    call->count = 0;
     for (int i = 0; i < OPERANDS; i++) {
+        if (call->views[i].owner == NULL)
+            continue;
         if (look_at(&call->views[i], operand_rows[i].entry.name) < 0)
             return -1;
-        if (call->views[i].owner != NULL) /* two rows of labels have one field */
-            FIELD(call, rp_array, operand_rows[i].array).data = call->views[i].data;
+        /* two rows of labels have one field */
+        FIELD(call, rp_array, operand_rows[i].array).data = call->views[i].data;
+        call->given[call->count++] = i;
     }
     return 0;
 }

@@ -131,6 +131,8 @@ release_call(attention_call *call)
     rp_free(call->item_numbers);
     for (int i = 0; i < OPERANDS; i++)
         Py_XDECREF(call->views[i].owner);
+    for (int i = 0; call->gives_tensors && i < OPERANDS; i++)
+        rp_free(call->blocks[i]);
     for (int i = 0; i < ITEM_VECTORS; i++)
         Py_XDECREF(call->items[i].owner);
     for (int i = 0; i < EDGE_VECTORS; i++)
@@ -228,27 +230,18 @@ take_problem(attention_call *call, PyObject *operands)
     return check_edges(call);
 }
 
-/* The results that were made, in the order of the rows. */
-static PyObject *
-list_made(const attention_call *call)
-{
-    PyObject *made = PyList_New(0);
-    for (int i = 0; made != NULL && i < OPERANDS; i++)
-        if (call->makes[i] && PyList_Append(made, call->views[i].owner) < 0)
-            Py_CLEAR(made);
-    return made;
-}
-
-PyObject *
+int
 run_call(const rp_isa *isa, attention_call *call, size_t *bytes)
 {
     rp_status status = RP_OK;
     call->problem.forward.threads = useful_threads(call);
     if (!has_work(call))
-        return list_made(call);
+        return 0;
     /* views that repeat one number may be longer than what anybody has the memory for */
-    if (rp_longest(&call->problem.forward) > RP_LONGEST)
-        return PyErr_NoMemory();
+    if (rp_longest(&call->problem.forward) > RP_LONGEST) {
+        PyErr_NoMemory();
+        return -1;
+    }
     if (fill_batch(call) == 0 && check_numbers(call) == 0) {
         Py_BEGIN_ALLOW_THREADS
         status = run_kernel(isa, call, bytes);
@@ -257,7 +250,7 @@ run_call(const rp_isa *isa, attention_call *call, size_t *bytes)
         Py_END_ALLOW_THREADS
         raise_status(status);
     }
-    return PyErr_Occurred() ? NULL : list_made(call);
+    return PyErr_Occurred() ? -1 : 0;
 }
 
 /* capsule is that of an rp_isa. Runs the problem of a dict. */
@@ -274,7 +267,7 @@ run_attention(PyObject *capsule, PyObject *operands, int direction, size_t *byte
         return NULL;
     }
     if (take_problem(&call, operands) == 0)
-        made = run_call(isa, &call, bytes);
+        made = run_call(isa, &call, bytes) < 0 ? NULL : list_results(&call);
     release_call(&call);
     return made;
 }

@@ -108,18 +108,14 @@ tell_recorded(const direct_call *d, PyObject *const *args)
     return told;
 }
 
-/* Runs the call, if its arguments were taken: a list of results, else None. */
-static PyObject *
+/* Runs the call, if its arguments were taken: returns whether it did; -1 with an error. */
+static int
 run_direct(direct_call *d, const rp_isa *isa, int is_taken)
 {
-    PyObject *made;
     if (is_taken && !looks_hidden(d, isa))
-        made = run_call(isa, &d->call, NULL);
-    else {
-        PyErr_Clear();
-        made = Py_NewRef(Py_None);
-    }
-    return made;
+        return run_call(isa, &d->call, NULL) < 0 ? -1 : 1;
+    PyErr_Clear();
+    return 0;
 }
 
 static void
@@ -153,10 +149,14 @@ py_attend(PyObject *self, PyObject *const *args, Py_ssize_t count)
     d.records = args[3] == Py_True;
     d.keeps = args[4] == Py_True;
     d.call.follows = args[5] == Py_True;
-    PyObject *made = run_direct(&d, isa, take_arguments(&d, args) && fit_arguments(&d));
-    release_direct(&d);
-    if (d.of_tensors && made != NULL && made != Py_None)
+    d.call.gives_tensors = d.of_tensors && can_give_tensors();
+    PyObject *made = NULL;
+    int ran = run_direct(&d, isa, take_arguments(&d, args) && fit_arguments(&d));
+    if (ran == 0)
+        made = Py_NewRef(Py_None);
+    else if (ran > 0 && (made = list_results(&d.call)) != NULL && d.of_tensors)
         made = Py_BuildValue("NN", made, tell_recorded(&d, args));
+    release_direct(&d);
     return made;
 }
 
@@ -216,13 +216,15 @@ take_backward(direct_call *d, PyObject *const *args, int *rows)
 
 /* The gradients and, of a call with buckets, the rows that those of its tables have. */
 static PyObject *
-list_gradients(const direct_call *d, const int *rows, Py_ssize_t count)
+list_gradients(direct_call *d, const int *rows, Py_ssize_t count)
 {
     PyObject *found = PyList_New(0);
     for (Py_ssize_t n = 0; found != NULL && n < count; n++) {
-        PyObject *of = rows[n] < 0 ? Py_None : d->call.views[rows[n]].owner;
-        if (PyList_Append(found, of) < 0)
+        PyObject *of =
+            rows[n] < 0 ? Py_NewRef(Py_None) : made_result(&d->call, rows[n]);
+        if (of == NULL || PyList_Append(found, of) < 0)
             Py_CLEAR(found);
+        Py_XDECREF(of);
     }
     if (found != NULL && d->rows.owner != NULL &&
         PyList_Append(found, d->rows.owner) < 0)
@@ -250,13 +252,15 @@ py_attend_backward(PyObject *self, PyObject *const *args, Py_ssize_t count)
         return refuse_call("four tuples, a dict, a number and a flag");
     d.of_tensors = 1;
     d.call.follows = args[6] == Py_True;
+    d.call.gives_tensors = can_give_tensors();
     int is_taken =
         names <= OPERANDS && take_backward(&d, args, rows) && fit_arguments(&d);
-    PyObject *made = run_direct(&d, isa, is_taken);
-    if (made != NULL && made != Py_None) {
-        Py_DECREF(made);
+    PyObject *made = NULL;
+    int ran = run_direct(&d, isa, is_taken);
+    if (ran == 0)
+        made = Py_NewRef(Py_None);
+    else if (ran > 0)
         made = list_gradients(&d, rows, names);
-    }
     release_direct(&d);
     return made;
 }

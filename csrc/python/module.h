@@ -96,6 +96,19 @@ PyObject *view_tensor(PyObject *value);
  * Runs no Python code. */
 int is_current(PyObject *array);
 
+/* ---- blocks.c ----------------------------------------------------------------------- */
+
+/* Memory of a result that becomes a tensor, and the view of it; NULL without an error where there
+ * is none. In memory the axes of heads and rows may be exchanged. rp_free frees it. */
+void *new_block(int ndim, const npy_intp *shape, int kind, int is_exchanged,
+                array_view *view);
+/* Fills it with zeros. */
+void clear_block(void *block);
+/* The tensor that has the block from now on. */
+PyObject *give_tensor(void *block);
+/* Whether torch takes such memory, as the table of its tensors says. */
+int can_give_tensors(void);
+
 /* ---- operands.c: the dict of attention_forward and attention_backward -------------- */
 
 enum { FORWARD, BACKWARD, DIRECTIONS };
@@ -173,6 +186,8 @@ typedef struct {
     npy_intp batch_shape[MOST_BATCH_AXES];
     int64_t dims[128]; /* by letter; -1: not met yet */
     array_view views[OPERANDS], items[ITEM_VECTORS];
+    int given[OPERANDS],
+        count; /* rows that had a view when views were taken, in order */
     PyArrayObject *edges[EDGE_VECTORS];
     ptrdiff_t *offsets;    /* OPERANDS rows of B */
     int64_t *item_numbers; /* ITEM_VECTORS rows of B, copies */
@@ -182,6 +197,8 @@ typedef struct {
     Py_ssize_t used;      /* entries of the dict that were known */
     char makes[OPERANDS]; /* results that the call makes */
     int follows; /* whether heads lie inside of rows in results, as in their operands */
+    int gives_tensors;      /* whether results become tensors */
+    void *blocks[OPERANDS]; /* their memory, until they are */
 } attention_call;
 
 #define FIELD(call, type, offset) (*(type *)((char *)&(call)->problem + (offset)))
@@ -252,6 +269,16 @@ int lay_out(attention_call *call);
 /* Axes of an operand behind those of the batch. */
 int own_axes(const operand_row *row);
 
+/* ---- results.c ------------------------------------------------------------------------ */
+
+/* Makes a result, or checks the one that the caller gave; -1, with or without an error, where it
+ * does not. */
+int take_result(attention_call *call, int index);
+/* A result that was made, as a new reference: once, where it is a tensor. */
+PyObject *made_result(attention_call *call, int index);
+/* Lists all of them, in the order of the rows. */
+PyObject *list_results(attention_call *call);
+
 /* ---- dimensions.c ---------------------------------------------------------------------- */
 
 /* Letters and table rows into the problem's own fields; B from the batch shape. Cuts the
@@ -260,9 +287,8 @@ int take_dimensions(attention_call *call);
 
 /* ---- attention.c, direct.c, mask.c ----------------------------------------------------- */
 
-/* Runs the problem or, with `bytes`, counts what memory it takes. Returns the results that
- * it made, in the order of the rows. */
-PyObject *run_call(const rp_isa *isa, attention_call *call, size_t *bytes);
+/* Runs the problem or, with `bytes`, counts what memory it takes; -1 with an error. */
+int run_call(const rp_isa *isa, attention_call *call, size_t *bytes);
 /* Gives up what the call holds. */
 void release_call(attention_call *call);
 /* Whether a mask of numbers looks like one of booleans. */

@@ -79,11 +79,11 @@ static int
 result_kind(const attention_call *call)
 {
     int kind = call->views[QUERY].kind;
-    for (int i = 0; i < OPERANDS; i++) {
+    for (int n = 0; n < call->count; n++) {
+        int i = call->given[n], role = operand_rows[i].roles[FORWARD];
         const array_view *view = &call->views[i];
-        int role = operand_rows[i].roles[FORWARD];
-        if (view->owner == NULL || role == UNKNOWN || role >= OUTPUT ||
-            operand_rows[i].of_kind > OF_16 || view->kind == kind)
+        if (view->kind == kind || role == UNKNOWN || role >= OUTPUT ||
+            operand_rows[i].of_kind > OF_16)
             continue;
         if (kind == KIND_F64 || view->kind == KIND_F64)
             kind = KIND_F64;

@@ -4,27 +4,10 @@
  * a tensor lie. It does not say all: a tensor whose sign is still to be changed comes as if
  * it had none, one of a subclass as plain, one on another device with that device's
  * address. What is not certain here is left to a function of Python. */
+#include "dlpack.h"
 #include "module.h"
 
-/* DLPack's own declarations, of version 1. */
-typedef struct {
-    void *data;
-    int32_t device_type, device_id, ndim;
-    uint8_t code, bits;
-    uint16_t lanes;
-    int64_t *shape, *strides; /* in items */
-    uint64_t byte_offset;
-} dl_tensor;
-
-typedef struct {
-    uint32_t major, minor;
-    void *previous;
-    int (*others[3])(void);
-    int (*view)(void *object,
-                dl_tensor *tensor); /* of what object keeps; may be NULL */
-} dl_table;
-
-enum { DL_CPU = 1, MOST_AXES = 32 };
+enum { MOST_AXES = 32 };
 
 static const struct {
     int code, bits, type;
@@ -196,15 +179,16 @@ py_read_tensors(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t c
     return arrays;
 }
 
-/* Where the table of a type that has one of version 1 tells of tensors; NULL elsewhere. */
-static int (*view_function(PyObject *type))(void *, dl_tensor *)
+/* The table of a type that has one of version 1; NULL elsewhere. */
+static const dl_table *
+table_of(PyObject *type)
 {
     PyObject *capsule = PyObject_GetAttrString(type, "__dlpack_c_exchange_api__");
     const dl_table *table =
         capsule == NULL ? NULL : PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
     Py_XDECREF(capsule);
     PyErr_Clear();
-    return table != NULL && table->major == 1 ? table->view : NULL;
+    return table != NULL && table->major == 1 ? table : NULL;
 }
 
 PyObject *
@@ -220,6 +204,8 @@ py_know_tensors(PyObject *Py_UNUSED(module), PyObject *const *types, Py_ssize_t 
         return NULL;
     for (int i = 0; i < TENSOR_TYPES; i++)
         tensor_types[i] = Py_NewRef(types[i]); /* for good, as all of them */
-    tell_tensor = view_function(types[0]);
+    const dl_table *table = table_of(types[0]);
+    tell_tensor = table == NULL ? NULL : table->view;
+    know_giver(table);
     return PyBool_FromLong(tell_tensor != NULL);
 }

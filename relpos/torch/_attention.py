@@ -73,9 +73,9 @@ def _read(args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
     if call is None:
         return None
     # C tells the names, tensors and other arguments of a call that autograd records
-    arrays, recorded = call
+    made, recorded = call
     with_lse = keywords.get("return_lse", False)
-    results = name_results(arrays, with_lse, recorded is not None)
+    results = name_results(made, with_lse, recorded is not None)
     out, lse = results.out, results.lse
     dtype = under_autocast(out.dtype)
     if dtype != out.dtype and out.itemsize == 2:

@@ -25,7 +25,13 @@ from relpos._checks import Array, quiet
 from relpos._core import bfloat16, read_tensors
 from relpos._settings import kernels
 from relpos.torch._functions import over_items
-from relpos.torch._tensors import array_of, in_tensor_words, tensor_of, under_autocast
+from relpos.torch._tensors import (
+    array_of,
+    as_tensor,
+    in_tensor_words,
+    tensor_of,
+    under_autocast,
+)
 
 if TYPE_CHECKING:
     from relpos.torch._keywords import SchemeValues, Values
@@ -188,21 +194,21 @@ def _check_weights_unused(grad_weights: Tensor | None) -> None:
 # ---- calls that C reads from the tensors themselves ----------------------------------
 
 
-def name_results(arrays: Sequence[Any], with_lse: bool, keeps: bool) -> Results:
-    """Return the arrays that C lists as tensors by name.
+def name_results(made: Sequence[Any], with_lse: bool, keeps: bool) -> Results:
+    """Return by name the tensors, or arrays, that C lists.
 
     C lists what it makes and skips the rest, always in this order: out, out before it
     was rounded, lse, row_max, row_sum.
     """
-    remaining = iter(arrays)
-    out = tensor_of(next(remaining))
+    remaining = iter(made)
+    out = as_tensor(next(remaining))
     # A backward reads the result before it was rounded, which C then lists too.
     is_rounded = keeps and out.dtype in _SHORT
-    unrounded = torch.from_numpy(next(remaining)) if is_rounded else None
-    lse = torch.from_numpy(next(remaining)) if with_lse else None
+    unrounded = as_tensor(next(remaining)) if is_rounded else None
+    lse = as_tensor(next(remaining)) if with_lse else None
     if not keeps:
         return Results(out, lse)
-    row_max, row_sum = map(torch.from_numpy, remaining)
+    row_max, row_sum = map(as_tensor, remaining)
     return Results(out, lse, row_max, row_sum, None, unrounded)
 
 
@@ -219,8 +225,8 @@ def _forward_directly(setting: Setting, tensors: Sequence[Tensor]) -> Results | 
     call = kernels().attend((), arguments, threads, False, setting.keeps, False)
     if call is None:
         return None
-    arrays, _ = call
-    results = name_results(arrays, setting.with_lse, setting.keeps)
+    made, _ = call
+    results = name_results(made, setting.with_lse, setting.keeps)
     dtype = results.out.dtype
     if dtype not in _SHORT or (setting.rounds and dtype == under_autocast(dtype)):
         return results
@@ -248,7 +254,7 @@ def backward_directly(
         return None
     if saved[0].dim() > 2 and saved[0].shape[-3] == 0:  # no head writes the keys' zeros
         return None
-    arrays = kernels().attend_backward(
+    made = kernels().attend_backward(
         setting.names,
         tuple(saved),
         tuple(needs_grad),
@@ -257,16 +263,16 @@ def backward_directly(
         torch.get_num_threads(),
         follows,
     )
-    if arrays is None:
+    if made is None:
         return None
     tensors = saved[3:]
     if "buckets" in setting.names:
         # behind the gradients comes which row of a table each of their rows belongs to
-        rows: Any = arrays.pop()
-        _fold_tables(arrays, rows, setting.names, tensors)
+        rows: Any = made.pop()
+        _fold_tables(made, rows, setting.names, tensors)
     return [
-        None if array is None else tensor_of(array, tensor.dtype)
-        for array, tensor in zip(arrays, tensors, strict=True)
+        None if gradient is None else as_tensor(gradient, tensor.dtype)
+        for gradient, tensor in zip(made, tensors, strict=True)
     ]
 
 
@@ -278,7 +284,7 @@ def _fold_tables(
     for n, (name, tensor) in enumerate(zip(names, tensors, strict=True)):
         if name not in TABLES or gradients[n] is None:
             continue
-        table, gradient = TABLES[name], gradients[n]
+        table, gradient = TABLES[name], np.asarray(gradients[n])
         # a table of biases has a number in each row, where the others have a vector
         columns = gradient if table.axes == 3 else gradient[..., None]
         folded = fold_rows(columns, rows, tensor.shape[table.row_axis])

@@ -130,7 +130,14 @@ def tensor_of(array: Array, dtype: torch.dtype | None = None) -> torch.Tensor:
         tensor = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     else:
         tensor = torch.from_numpy(array)
-    return tensor if dtype is None else tensor.to(dtype)
+    return tensor if dtype is None or tensor.dtype is dtype else tensor.to(dtype)
+
+
+def as_tensor(made: Any, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """Give what C made, a tensor or an array, as a tensor of `dtype`."""
+    tensor: torch.Tensor = made if type(made) is torch.Tensor else tensor_of(made)
+    # `to` takes a microsecond also where there is nothing to do
+    return tensor if dtype is None or tensor.dtype is dtype else tensor.to(dtype)
 
 
 def result_dtype(tensors: Iterable[object]) -> torch.dtype:
