@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, overload
 import numpy as np
 
 from relpos._attention.gradients import AttentionContext, Saved
-from relpos._attention.operands import Call
+from relpos._attention.operands import Call, shows_shapes
 from relpos._attention.problem import Problem, look_at_mask, prepare
 from relpos._checks import (
     Array,
@@ -124,6 +124,7 @@ def attention(
     is_causal: bool = False,
     **keywords: Unpack[AttentionKeywords[bool]],
 ) -> AttentionOutput: ...
+@shows_shapes
 @read_by(_read)
 def attention(
     query: ArrayLike,
@@ -192,13 +193,13 @@ def attention(
 
     Parameters
     ----------
-    query : array_like, (..., H, Lq, D)
+    query : array_like
         One row for each query.
-    key : array_like, (..., Hk, Lk, D)
+    key : array_like
         One row for each key.
-    value : array_like, (..., Hk, Lk, Dv)
+    value : array_like
         What each key has to give.
-    attn_mask : array_like, broadcasts to (..., H, Lq, Lk), optional
+    attn_mask : array_like, optional
         A boolean mask is True where a query may attend. A floating mask is added after
         the scale: -inf hides a key, and any finite number is only added. A mask of
         zeros and ones alone hides nothing, and raises a UserWarning.
@@ -217,13 +218,13 @@ def attention(
     query_offset : int or array_like of int, (...), optional
         Absolute position of query 0 minus that of key 0. None is 0 when Lq == Lk, and
         an error when they differ and anything depends on positions.
-    rel_key, rel_query : array_like, (R, D), (H, R, D) or (..., H, R, D), optional
+    rel_key, rel_query : array_like, optional
         Tables dotted with the query, and with the key.
-    rel_value : array_like, (R, Dv), (H, R, Dv) or (..., H, R, Dv), optional
+    rel_value : array_like, optional
         Table added to the value.
-    rel_bias : array_like, (R,), (H, R) or (..., H, R), optional
+    rel_bias : array_like, optional
         Table added to the score; -inf hides.
-    pos_bias_u, pos_bias_v : array_like, (D,), (H, D) or (..., H, D), optional
+    pos_bias_u, pos_bias_v : array_like, optional
         Added to the query in the content term, and in the `rel_key` term.
     min_relative_position : int, optional
         Relative position of row 0 of every table; all then have equal R (a `rel_bias`
@@ -236,30 +237,30 @@ def attention(
         For relative positions outside a table: its end row, no term at all, or an error
         if `is_causal`, `window`, `key_ranges` and `key_lengths` leave such a pair
         visible.
-    labels : array_like of int8 to int64, (..., Lq, Lk), or tuple of such, optional
+    labels : array_like of int8 to int64, or tuple of such, optional
         Table row of each pair instead of its relative position, shared by heads; axes
         of length 1 broadcast. Negative: no position term. Each table may have its own
         R. Of a tuple of up to 8 arrays a pair has the sum of the rows that they name,
         as of the axes of a grid; tables hold the rows of all, one after the other.
-    position_query : array_like, (..., H, Lq, Dp), optional
+    position_query : array_like, optional
         Takes the query's place in the `rel_key` term, which `scale` then does not
         multiply. `rel_key` has Dp columns, any number of them, and so has `pos_bias_v`.
     softcap : float, optional
         A number c > 0: what `scale` multiplies, x, becomes c tanh(x / c), which lies
         between -c and c. `rel_bias`, `log_decay` and `attn_mask` come after it.
-    sinks : array_like, (H,), optional
+    sinks : array_like, optional
         A logit of each head that has no key and no value, neither scaled nor masked:
         exp(sinks) is part of every row's sum, and of lse, but weighs no value. -inf:
         none; inf or nan makes the head's rows nan; finite numbers are exact up to the
         largest of the dtype. Where results over parts of the keys
         are to be merged, give it to exactly one of them.
-    log_decay : array_like, (..., H, Lk), optional
+    log_decay : array_like, optional
         Added to the score of a pair for each step from the key to its query: the sum
         of ``log_decay[t]`` over the keys t after key j up to the query's own position,
         in float64. Logarithms of forget gates [5]_; any finite numbers. Every key after
         its query has to be hidden by `is_causal`, `window`, `key_ranges` or
         `key_lengths`.
-    key_ranges : array_like of int, (..., Lq, 2), optional
+    key_ranges : array_like of int, optional
         Query i sees only the keys ``key_ranges[i, 0] <= j < key_ranges[i, 1]``, counted
         from key 0 whatever `query_offset` is; shared by heads. Ends beyond the keys are
         moved to 0 and Lk, an end at or before its begin leaves nothing. Combines with

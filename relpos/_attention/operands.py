@@ -9,7 +9,7 @@ broadcast as in NumPy; heads, lengths and columns do not, but for tables with on
 from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import zip_longest
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -31,6 +31,8 @@ from relpos._text import amount
 #: All arguments of one call of `attention`, as given, by name. With those of FIRE's
 #: network, or of a graph, it is a call of `fire_attention`, or of `graph_attention`.
 Call: TypeAlias = dict[str, Any]
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 _MAX_AXES = 32  # the most that NumPy 1 allows
 
@@ -341,6 +343,25 @@ OPERANDS = {name: row for name, row in ROWS.items() if name not in LABELS}
 TABLES = {name: row for name, row in ROWS.items() if isinstance(row, Table)}
 #: Arrays whose numbers the kernels take in 16 bits where they lie.
 READ_SHORT = {name for name, row in ROWS.items() if row.is_short} | {"grad_out"}
+
+
+def shows_shapes(function: Function) -> Function:
+    """Add to the docstring the shapes of the operands that it lists without one."""
+    if function.__doc__ is None:  # python -OO
+        return function
+    lines = function.__doc__.split("\n")
+    for n, line in enumerate(lines):
+        names, listed, kind = line.strip().partition(" : array_like")
+        if not listed or "(" in kind:
+            continue
+        shapes = {OPERANDS[x].shown for x in names.split(", ") if x in OPERANDS}
+        if len(shapes) == 1:
+            shape = shapes.pop().removeprefix("something that ")
+            numbers, comma, rest = kind.partition(",")
+            indent = line[: len(line) - len(line.lstrip())]
+            lines[n] = f"{indent}{names}{listed}{numbers}, {shape}{comma}{rest}"
+    function.__doc__ = "\n".join(lines)
+    return function
 
 
 class Arguments(NamedTuple):

@@ -13,7 +13,7 @@ from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from relpos._attention.attention import DEFAULTS, AttentionOutput, attend, attention
-from relpos._attention.operands import OPERANDS
+from relpos._attention.operands import OPERANDS, shows_shapes
 from relpos._attention.problem import transformer_xl_origin
 from relpos._checks import Array, as_flag, as_floating, as_integers, at_least_ndim
 
@@ -90,7 +90,7 @@ def shows_keywords(
             parameters.setdefault(name, parameter)
         after = before.replace(parameters=[*parameters.values()])
         scheme.__signature__ = after  # type: ignore[attr-defined]
-        return scheme
+        return shows_shapes(scheme)
 
     return decorate
 
@@ -230,7 +230,7 @@ def relative_global_attention(
     ----------
     query, key, value : array_like
         (..., H, Lq, D), (..., Hk, Lk, D) and (..., Hk, Lk, Dv), as in `attention`.
-    rel_key : array_like, (R, D), (H, R, D) or (..., H, R, D)
+    rel_key : array_like
         E_r, rows ascending in relative position: -(R-1)..0 when causal (R = max_len),
         -(R-1)/2..(R-1)/2 otherwise (R = 2 max_len - 1). Of a two-sided table a causal
         call misreads the last row as that of r = 0: give ``rel_key[..., :max_len, :]``.
@@ -331,11 +331,11 @@ def transformer_xl_attention(
     query, key, value : array_like
         (..., H, Lq, D), (..., Hk, Lk, D) and (..., Hk, Lk, Dv), as in `attention`; keys
         and values of the memory come first.
-    rel_key : array_like, (R, D), (H, R, D) or (..., H, R, D)
+    rel_key : array_like
         The projected sinusoids, rows ascending in relative position from -(Lk-1).
         R = Lk serves ``is_causal=True``, R = Lk + Lq - 1 or 2 Lk - 1 both directions
         (Conformer). A table of any other length needs `min_relative_position`.
-    pos_bias_u, pos_bias_v : array_like, (D,), (H, D) or (..., H, D)
+    pos_bias_u, pos_bias_v : array_like
         Biases u of the content term and v of the position term; None leaves one out.
     **keywords
         Keywords of `attention`; `query_offset` is Lk - Lq, `min_relative_position`
@@ -447,6 +447,7 @@ def graph_attention(
     rel_value: ArrayLike | None = None,
     **keywords: Unpack[GraphKeywords[bool]],
 ) -> AttentionOutput: ...
+@shows_shapes
 def graph_attention(
     query: ArrayLike,
     key: ArrayLike,
@@ -498,19 +499,19 @@ def graph_attention(
     labels : array_like of int, (edges,), optional
         Table row of each edge; negative: no position term. Needed by the tables. In the
         order of `indices`, or of `edges` as they were given.
-    rel_key : array_like, (R, D), (H, R, D) or (..., H, R, D), optional
+    rel_key : array_like, optional
         Table added to the key.
-    rel_value : array_like, (R, Dv), (H, R, Dv) or (..., H, R, Dv), optional
+    rel_value : array_like, optional
         Table added to the value; it may have its own R.
     edges : array_like of int, (2, edges), or CSR matrix of scipy.sparse, optional
         Key of each edge in row 0 and its query in row 1, in any order: source and
         target, as `edge_index` of PyTorch Geometric. Or a matrix (Lq, Lk): each entry
         that it stores is an edge, zeros too; its numbers are not read.
-    position_query : array_like, (..., H, Lq, Dp), optional
+    position_query : array_like, optional
         Replaces the query in the `rel_key` term, of Dp columns; not scaled.
     softcap : float, optional
         A number c > 0: each score x becomes c tanh(x / c).
-    sinks : array_like, (H,), optional
+    sinks : array_like, optional
         A logit of each head that has no key and no value: exp(sinks) is part of the sum
         of every query's edges, and of lse. -inf: none.
     scale : float, optional
