@@ -241,8 +241,8 @@ tell_facts(attention_call *call, const call_rules *rules)
 }
 
 /* args: the arrays by name, and the numbers and flags that `Numbers` of
- * relpos/_attention/rules.py lists. Returns the items of its `Facts` or, of which the first is a
- * str, the rule that is broken, its names and numbers, and the dtype of the computation. */
+ * relpos/_attention/rules.py lists. Returns the items of its `Facts` or, of which the first is
+ * a str, the rule that is broken, its names and numbers, and the dtype of the computation. */
 PyObject *
 py_apply_rules(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {

@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 
+from relpos._attention.operands import OPERANDS
 from relpos._opinion import (
     biases,
     fire,
@@ -17,7 +18,7 @@ from relpos._opinion import (
 from relpos._opinion.attempt import HIDING, worded
 from relpos._opinion.difference import OUTPUTS, WEIGHTS, Difference
 
-#: Arguments that may be left out, in words.
+#: Arguments that may be left out, in words; others by their names.
 _WITHOUT = {
     "rel_key": "the position term of the keys",
     "rel_query": "the position term of the queries",
@@ -29,6 +30,12 @@ _WITHOUT = {
     "softcap": "the cap",
     "sinks": "the sinks",
     "log_decay": "the decay",
+}
+_WITHOUT |= {
+    name: name
+    for name, row in OPERANDS.items()
+    if row.has_gradient
+    and name not in (*_WITHOUT, "query", "key", "value", "attn_mask")
 }
 #: Terms whose sign may be the other one, in words.
 #: The term of v has the rows of `rel_key`, and so its sign.

@@ -59,7 +59,7 @@ _BEND = 0.15  # of an arrow, so that those of the two directions do not overlap
 _LOOP = 3.0  # the bend of one from a node to itself
 #: Parameters of `attention` that `scores` does not take.
 _OTHERS = (*(KEYWORDS.keys() - signature(scores_of).parameters.keys()),)
-#: Titles of the terms, with the letters of `attention`.
+#: Titles of the terms, with the letters of `attention`; of others their names.
 _TITLES = {
     "content": "content\n$q_i k_j$",
     "pos_bias_u": "content bias\n$u\\,k_j$",
@@ -312,8 +312,8 @@ def score_terms(
     look = panel.look_of(
         tokens, query_tokens, key_tokens, vmin, vmax, cmap, title, figure=figure
     )
-    maps = {_TITLES[name]: term for name, term in terms.items()} | {"sum": total}
-    return _draw_maps(maps, look, 5, side=2.6)
+    maps = {_TITLES.get(name, name): term for name, term in terms.items()}
+    return _draw_maps(maps | {"sum": total}, look, 5, side=2.6)
 
 
 def _of_one_head(terms: dict[str, Array], head: int) -> dict[str, Array]:

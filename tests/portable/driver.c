@@ -98,59 +98,16 @@ read_array(request *asked, sent_array *array)
 
 /* ---- attention ------------------------------------------------------------------------ */
 
-#define OPERAND(name, field) {name, offsetof(rp_gradients, field)}
 static const struct {
     const char *name;
     size_t field; /* of an rp_array */
 } operands[] = {
-    OPERAND("query", forward.query),
-    OPERAND("key", forward.key),
-    OPERAND("value", forward.value),
-    OPERAND("out", forward.results.out),
-    OPERAND("lse", forward.results.lse),
-    OPERAND("row_max", forward.results.row_max),
-    OPERAND("row_sum", forward.results.row_sum),
-    OPERAND("weights", forward.results.weights),
-    OPERAND("attn_mask", forward.sight.mask),
-    OPERAND("rel_key", forward.rel_key.array),
-    OPERAND("rel_query", forward.rel_query.array),
-    OPERAND("rel_value", forward.rel_value.array),
-    OPERAND("rel_bias", forward.rel_bias.array),
-    OPERAND("pos_bias_u", forward.pos_bias_u),
-    OPERAND("pos_bias_v", forward.pos_bias_v),
-    OPERAND("position_query", forward.position_query),
-    OPERAND("sinks", forward.sinks),
-    OPERAND("log_decay", forward.log_decay.array),
-    OPERAND("labels", forward.labels.of[0].array),
-    OPERAND("labels[1]", forward.labels.of[1].array),
-    OPERAND("labels[2]", forward.labels.of[2].array),
-    OPERAND("labels[3]", forward.labels.of[3].array),
-    OPERAND("labels[4]", forward.labels.of[4].array),
-    OPERAND("labels[5]", forward.labels.of[5].array),
-    OPERAND("labels[6]", forward.labels.of[6].array),
-    OPERAND("labels[7]", forward.labels.of[7].array),
-    OPERAND("key_ranges", forward.sight.key_ranges),
-    OPERAND("fire_lines", forward.fire.lines),
-    OPERAND("fire_offsets", forward.fire.offsets),
-    OPERAND("fire_queries", forward.fire.queries),
-    OPERAND("fire_offset_slopes", fire_offset_slopes),
-    OPERAND("fire_query_slopes", fire_query_slopes),
-    OPERAND("grad_out", grad_out),
-    OPERAND("grad_lse", grad_lse),
-    OPERAND("grad_query", grad_query),
-    OPERAND("grad_key", grad_key),
-    OPERAND("grad_value", grad_value),
-    OPERAND("grad_attn_mask", grad_mask),
-    OPERAND("grad_rel_key", grad_rel_key),
-    OPERAND("grad_rel_query", grad_rel_query),
-    OPERAND("grad_rel_value", grad_rel_value),
-    OPERAND("grad_rel_bias", grad_rel_bias),
-    OPERAND("grad_pos_bias_u", grad_pos_bias_u),
-    OPERAND("grad_pos_bias_v", grad_pos_bias_v),
-    OPERAND("grad_position_query", grad_position_query),
-    OPERAND("grad_sinks", grad_sinks),
-    OPERAND("grad_log_decay", grad_log_decay),
-    OPERAND("grad_fire", grad_fire),
+#define OPERAND(row, name, field, shape, numbers, axes, role, of_gradient, gradient,   \
+                ...)                                                                   \
+    {name, offsetof(rp_gradients, forward.field)},                                     \
+        {"grad_" name, offsetof(rp_gradients, gradient)},
+#define OTHER(row, name, field, ...) {name, offsetof(rp_gradients, field)},
+#include "csrc/python/rows.h"
 };
 
 /* Byte strides of an axis of which one element may stand for all. */
