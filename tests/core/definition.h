@@ -266,6 +266,46 @@ start_row(row_t *x, int64_t b, int64_t h, int64_t i)
     }
 }
 
+static double
+rounding(const case_t *c)
+{
+    return c->dtype == RP_F32 ? 0x1p-23 : 0x1p-52;
+}
+
+/* Below it a kernel's exp2 is 0. */
+static double
+least_weight(const case_t *c)
+{
+    return c->dtype == RP_F32 ? 0x1p-99 : 0x1p-979;
+}
+
+/* Whether a logit so far below another one that rounding lets it weigh nothing beside it. */
+static int
+is_far_below(const case_t *c, double s, double size, double top)
+{
+    return s + size * 0x1p-10 - log(least_weight(c)) < top;
+}
+
+/* The largest size of a logit, the sink among them, whose rounding moves the weights of the
+ * row. One that weighs nothing moves none, nor does a sink beside which the keys weigh
+ * nothing. */
+static double
+size_of_row(const row_t *x, double sink, double top)
+{
+    const case_t *c = x->c;
+    double size = 0, keys = -INFINITY;
+    for (int64_t k = 0; k < x->n; k++) {
+        const cell_t *cell = &x->cells[k];
+        if (cell->is_hidden || is_far_below(c, cell->s, cell->size, top))
+            continue;
+        keys = cell->s > keys ? cell->s : keys;
+        size = cell->size > size ? cell->size : size;
+    }
+    if (isfinite(sink) && keys > -INFINITY && !is_far_below(c, sink, fabs(sink), top))
+        size = fabs(sink) > size ? fabs(sink) : size;
+    return size;
+}
+
 /* Weights of the pairs and of the sink; returns the row's lse. */
 static double
 weigh(row_t *x)
@@ -274,15 +314,10 @@ weigh(row_t *x)
     double sink =
         p->sinks.data ? number_of(x->c, &p->sinks, x->b, x->h, 0, 0) : -INFINITY;
     double top = sink;
-    /* a sink beyond any logit weighs 1 or 0 */
-    x->size = isfinite(sink) ? fmin(fabs(sink), 1e6) : 0;
-    for (int64_t k = 0; k < x->n; k++) {
-        const cell_t *cell = &x->cells[k];
-        if (cell->is_hidden)
-            continue;
-        top = cell->s > top ? cell->s : top;
-        x->size = cell->size > x->size ? cell->size : x->size;
-    }
+    for (int64_t k = 0; k < x->n; k++)
+        if (!x->cells[k].is_hidden && x->cells[k].s > top)
+            top = x->cells[k].s;
+    x->size = size_of_row(x, sink, top);
     double base = top == -INFINITY ? 0 : top, sum = x->sink = exp(sink - base);
     for (int64_t k = 0; k < x->n; k++) {
         cell_t *cell = &x->cells[k];
@@ -296,20 +331,38 @@ weigh(row_t *x)
     return sum == 0 ? -INFINITY : base + log(sum);
 }
 
+/* How far rounding may move a logit of the row, E. Each of its additions rounds to half of
+ * `rounding`, relative to what is summed up so far. As the terms have either sign, that is far
+ * less than their sizes together, so that the sum of all these is about `rounding` times the
+ * size. A backward computes the logits anew beside the sum of the forward: twice as much. */
 static double
-rounding(const case_t *c)
+logit_off(const row_t *x, int passes)
 {
-    return c->dtype == RP_F32 ? 0x1p-23 : 0x1p-52;
+    return 2 * passes * rounding(x->c) * x->size;
 }
 
-/* How far off a weight may be, beside what is relative to it: a kernel's exp2 is 0 below some
- * number; and where logits are so large that rounding moves them, any of them may win. */
+/* How far off a weight of the row may be.
+ *
+ * Its numerator, the exponential and the sum over the keys round: that is relative to it. And
+ * rounding moves the logits by up to E. At most its own rises by E while all others fall by E:
+ * from p : q, q = 1 - p, the ratio becomes p e^2E : q. With g = e^2E - 1 the weight is off by
+ *   p (1 + g) / (p (1 + g) + q) - p = p q g / (1 + p g),
+ * and where it falls and the others rise, by p q g / (1 + q g). The larger of them has the
+ * smaller of p and q below. In a backward the sum of the row does not move with the logits,
+ * which leaves p g. With a large E any weight from 0 to 1 may come out.
+ *
+ * The judge allows four times what is expected: E is taken four times here, as the weights do
+ * not grow in proportion to it. */
 static double
-least_weight(const case_t *c, double relative)
+weight_off(const row_t *x, double p, int passes)
 {
-    if (relative > 0.5)
-        return 1;
-    return c->dtype == RP_F32 ? 0x1p-99 : 0x1p-979;
+    enum { ALLOWED = 4, ANY = 30 };
+    const double q = 1 - p, sway = 2 * ALLOWED * logit_off(x, passes), g = expm1(sway);
+    const double relative = rounding(x->c) * (12 * passes + (double)x->n / 8);
+    double moved = passes > 1 ? p * g : p * q * g / (1 + fmin(p, q) * g);
+    if (sway > ANY)
+        moved = fmax(p, q);
+    return moved / ALLOWED + relative * p + least_weight(x->c);
 }
 
 static void
@@ -318,21 +371,21 @@ expect_outputs(const row_t *x, double lse)
     case_t *c = x->c;
     const rp_attention *p = &c->g.forward;
     const rp_results *to = &p->results;
-    double relative = rounding(c) * (12 + 4 * x->size + (double)x->n / 8);
-    double least = least_weight(c, relative);
+    double relative = rounding(c) * (12 + (double)x->n / 8);
     expect(x, &to->lse, x->h, x->i, 0, lse,
-           lse == -INFINITY ? 0 : relative * (1 + fabs(lse)));
+           lse == -INFINITY ? 0 : logit_off(x, 1) + relative * (1 + fabs(lse)));
     for (int64_t k = 0; k < x->n; k++) {
         const cell_t *cell = &x->cells[k];
+        const double weight = weight_off(x, cell->p, 1);
         if (c->kind == ATTENTION)
-            expect(x, &to->weights, x->h, x->i, k, cell->p, relative * cell->p + least);
+            expect(x, &to->weights, x->h, x->i, k, cell->p, weight);
         if (cell->is_hidden || cell->z == 0)
             continue;
         for (int64_t d = 0; d < p->Dv; d++) {
             double value = number_of(c, &p->value, x->b, x->hk, cell->j, d);
             double size = fabs(value);
             value += sum_rows(x, cell, &p->rel_value, OF_VALUE, d, &size);
-            double off = (relative * cell->p + least) * cell->z * size;
+            double off = weight * cell->z * size;
             expect(x, &to->out, x->h, x->i, d, cell->p * cell->z * value, off);
             expect(x, &to->kept, x->h, x->i, d, cell->p * cell->z * value, off);
         }

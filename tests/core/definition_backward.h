@@ -10,9 +10,10 @@ typedef struct {
     double ds, off, inner, inner_off;
 } slope_t;
 
-/* dP of a pair, with the sum of the sizes of its terms; gradients of values on the way. */
+/* dP of a pair, with the sum of the sizes of its terms; gradients of values on the way, where
+ * the pair's weight is off by `weight`. */
 static term_t
-value_gradients(const row_t *x, const cell_t *cell, double relative)
+value_gradients(const row_t *x, const cell_t *cell, double weight)
 {
     case_t *c = x->c;
     rp_gradients *g = &c->g;
@@ -27,8 +28,7 @@ value_gradients(const row_t *x, const cell_t *cell, double relative)
         dp.sum += cell->z * grad * value;
         dp.size += cell->z * fabs(grad) * size;
         double share = cell->p * cell->z * grad;
-        double off =
-            (relative * cell->p + least_weight(c, relative)) * cell->z * fabs(grad);
+        double off = weight * cell->z * fabs(grad);
         expect(x, &g->grad_value, x->hk, cell->j, d, share, off);
         for (int k = 0; k < rows->count; k++)
             expect(x, &g->grad_rel_value, x->h, rows->row[k], d, share, off);
@@ -125,41 +125,61 @@ position_gradients(const row_t *x, const cell_t *cell, slope_t slope)
     }
 }
 
+/* delta, the sum of p dP over the pairs of a row, with the sum of the sizes of its terms and
+ * how far off the weights let it be. */
+typedef struct {
+    double sum, size, off;
+} delta_t;
+
+static delta_t
+find_delta(const row_t *x, term_t *dp)
+{
+    delta_t delta = {0, 0, 0};
+    for (int64_t k = 0; k < x->n; k++) {
+        const cell_t *cell = &x->cells[k];
+        dp[k] = (term_t){0, 0};
+        if (cell->is_hidden)
+            continue;
+        const double weight = weight_off(x, cell->p, 2);
+        dp[k] = value_gradients(x, cell, weight);
+        delta.sum += cell->p * dp[k].sum;
+        delta.size += cell->p * dp[k].size;
+        delta.off += weight * dp[k].size;
+    }
+    return delta;
+}
+
+/* dS = p (dP - delta + grad_lse): p is off, delta by what all weights are, and either side of
+ * the difference by its rounding, which is in the weights' too. */
+static slope_t
+slope_of(const row_t *x, const cell_t *cell, term_t dp, delta_t delta, double grad_lse)
+{
+    const double softcap = x->c->g.forward.softcap;
+    const double weight = weight_off(x, cell->p, 2);
+    slope_t slope = {.ds = cell->p * (dp.sum - delta.sum + grad_lse)};
+    slope.off = weight * (dp.size + delta.size + fabs(grad_lse)) +
+                (cell->p + weight) * delta.off;
+    slope.inner = slope.ds * cell->slope;
+    slope.inner_off = slope.off * (softcap > 0 ? 1 + cell->size / softcap : 1);
+    return slope;
+}
+
 /* The gradients of a row whose pairs have their weights; dp: room for a term of each. */
 static void
 expect_gradients(const row_t *x, term_t *dp)
 {
     case_t *c = x->c;
     rp_gradients *g = &c->g;
-    const rp_attention *p = &g->forward;
-    const double relative = rounding(c) * (24 + 8 * x->size + (double)x->n / 8);
-    const double least = least_weight(c, relative);
-    double grad_lse = number_of(c, &g->grad_lse, x->b, x->h, x->i, 0);
-    term_t delta = {0, 0};
-    double largest = 0;
-    for (int64_t k = 0; k < x->n; k++) {
-        dp[k] = (term_t){0, 0};
-        if (x->cells[k].is_hidden)
-            continue;
-        dp[k] = value_gradients(x, &x->cells[k], relative);
-        delta.sum += x->cells[k].p * dp[k].sum;
-        delta.size += x->cells[k].p * dp[k].size;
-        largest = dp[k].size > largest ? dp[k].size : largest;
-    }
-    /* what weights that a kernel takes for 0 would have added to delta */
-    delta.size += least / rounding(c) * largest * (double)x->n;
+    const double grad_lse = number_of(c, &g->grad_lse, x->b, x->h, x->i, 0);
+    const delta_t delta = find_delta(x, dp);
+    const double sink = weight_off(x, x->sink, 2);
     expect(x, &g->grad_sinks, x->h, 0, 0, x->sink * (grad_lse - delta.sum),
-           (relative * x->sink + least) * (fabs(grad_lse) + delta.size));
+           sink * (fabs(grad_lse) + delta.size) + (x->sink + sink) * delta.off);
     for (int64_t k = 0; k < x->n; k++) {
         const cell_t *cell = &x->cells[k];
         if (cell->is_hidden)
             continue;
-        slope_t slope = {.ds = cell->p * (dp[k].sum - delta.sum + grad_lse)};
-        slope.off =
-            (relative * cell->p + least) * (dp[k].size + delta.size + fabs(grad_lse));
-        slope.inner = slope.ds * cell->slope;
-        slope.inner_off =
-            slope.off * (p->softcap > 0 ? 1 + cell->size / p->softcap : 1);
+        const slope_t slope = slope_of(x, cell, dp[k], delta, grad_lse);
         if (c->kind == ATTENTION) {
             bias_gradients(x, cell, slope);
             fire_gradients(x, cell, slope);

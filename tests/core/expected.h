@@ -29,7 +29,7 @@ typedef struct {
     case_t *c;
     int64_t b, h, hk, i, n;
     cell_t *cells;
-    double size; /* the largest of a pair, or of the sink */
+    double size; /* the largest of a logit whose rounding moves the weights */
     double sink; /* its weight */
 } row_t;
 

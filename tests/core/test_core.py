@@ -151,6 +151,14 @@ DEFECTS = {
         "RP_MAX(x.low, f->starts[n])",
         first=1501,
     ),
+    "weights beside a sink that weighs nothing": Defect(
+        "csrc/kernels/attention/tiles/backward/pack.h",
+        "head->norm[i] = row_sum == 0 ? 0 : 1 / row_sum;",
+        "head->norm[i] = row_sum == 0 ? 0 : 1 / row_sum;\n"
+        "        T sink = sink_of(&p->sinks, b, h);\n"
+        "        if (sink < -(T)1e6 && sink > -(T)INFINITY)\n"
+        "            head->norm[i] *= (T)1.5;",
+    ),
     "a window below 0": Defect(
         "tests/core/pairs.h",
         "sight->window_left = choose_side(s, 0);",
