@@ -110,6 +110,8 @@ choose_sizes(case_t *c)
         p->scale = once_in(s, 3) ? 0 : -p->scale;
     if (c->numbers == SPREAD && once_in(s, 2))
         p->scale *= 400;
+    if (c->numbers == INFINITE && once_in(s, 2)) /* what it multiplies may overflow */
+        p->scale = 2;
     p->softcap = once_in(s, 5) ? 0.5 + (double)pick(s, 20) : 0;
     p->threads = once_in(s, 2) ? 1 : (int)between(s, 1, 4);
     p->sight.window_left = p->sight.window_right = RP_UNBOUNDED;
@@ -216,7 +218,7 @@ lay_tables(case_t *c)
                   p->Dv);
     if (c->kind == GRAPH)
         return;
-    if (c->numbers != FALLING && once_in(s, 4))
+    if (c->numbers != FALLING && once_in(s, c->numbers == INFINITE ? 2 : 4))
         lay_table(c, "rel_query", &p->rel_query, 1, rows[OF_QUERY], p->D);
     if (once_in(s, c->numbers == FALLING ? 2 : 4))
         lay_table(c, "rel_bias", &p->rel_bias, 0, rows[OF_BIAS], 1);

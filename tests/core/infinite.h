@@ -70,15 +70,18 @@ note_reads(row_t *x, void *context)
     }
 }
 
-/* Puts infinities and NaN among the items of an operand, all or a few, that are not read. */
+/* Puts infinities and NaN, or the largest number alone, among the items of an operand, all or
+ * a few, that are not read. */
 static void
-spoil(case_t *c, const reads_t *reads)
+spoil(case_t *c, const reads_t *reads, int by_largest)
 {
     const operand_t *o = reads->o;
-    int64_t rarely = once_in(&c->s, 2) ? 1 : between(&c->s, 2, 50);
+    source_t *s = &c->s;
+    int64_t rarely = once_in(s, 2) ? 1 : between(s, 2, 50);
     for (size_t k = 0; o && k < o->block.bytes / (size_t)o->item; k++)
-        if (!reads->is_read[k] && draw(&c->s) % (uint64_t)rarely == 0)
-            put_number(o, o->block.data + k * (size_t)o->item, draw_odd(&c->s));
+        if (!reads->is_read[k] && draw(s) % (uint64_t)rarely == 0)
+            put_number(o, o->block.data + k * (size_t)o->item,
+                       by_largest ? largest_number(o) : draw_odd(s, o));
 }
 
 /* A visible pair, any of `count`. */
@@ -149,6 +152,7 @@ make_infinite(case_t *c)
         &p->key,      &p->value,         &p->query,           &p->position_query,
         &g->grad_out, &p->rel_key.array, &p->rel_query.array, &p->rel_value.array};
     reads_t reads[WATCHED];
+    const int by_largest = once_in(&c->s, 2); /* infinite once it is multiplied */
     hide_by_bias(c);
     for (int k = 0; k < WATCHED; k++) {
         reads[k] = (reads_t){.o = operand_of(c, watched[k])};
@@ -157,7 +161,7 @@ make_infinite(case_t *c)
     }
     visit_rows(c, note_reads, reads);
     for (int k = 0; k < WATCHED; k++) {
-        spoil(c, &reads[k]);
+        spoil(c, &reads[k], by_largest);
         free(reads[k].is_read);
     }
 }

@@ -185,12 +185,21 @@ put_integer(const operand_t *o, char *at, int64_t x)
     memcpy(at, from, (size_t)o->item);
 }
 
+/* The largest number of an operand, which becomes infinite where it is multiplied. */
+static double
+largest_number(const operand_t *o)
+{
+    if (o->item == 8)
+        return 0x1.fep1023;
+    return o->kind == RP_F16 ? 65504 : 0x1.fep127;
+}
+
 /* An infinity, a NaN, or one of the smallest and largest numbers. */
 static double
-draw_odd(source_t *s)
+draw_odd(source_t *s, const operand_t *o)
 {
-    static const double odd[] = {INFINITY, -INFINITY,  NAN,
-                                 0x1p-126, 0x1.fep127, -0x1.fep127};
+    const double most = largest_number(o);
+    const double odd[] = {INFINITY, -INFINITY, NAN, 0x1p-126, most, -most};
     return odd[draw(s) % 6];
 }
 
@@ -207,7 +216,7 @@ fill_numbers(case_t *c, const operand_t *o)
         else if (c->numbers == ANY_BITS && x >> 60 == 0)
             memcpy(at, &(uint64_t){draw(s)}, (size_t)o->item);
         else if (c->numbers == ANY_BITS && x >> 60 == 1)
-            put_number(o, at, draw_odd(s));
+            put_number(o, at, draw_odd(s, o));
         else
             put_number(o, at, (double)(int64_t)x * 0x1p-63);
     }

@@ -151,6 +151,11 @@ DEFECTS = {
         "RP_MAX(x.low, f->starts[n])",
         first=1501,
     ),
+    "a table that overflows while it is packed": Defect(
+        "csrc/kernels/attention/tiles/backward/pack.h",
+        "packed_not_finite(&gp->query_rows)",
+        "table_not_finite(&gp->query_rows)",
+    ),
     "weights beside a sink that weighs nothing": Defect(
         "csrc/kernels/attention/tiles/backward/pack.h",
         "head->norm[i] = row_sum == 0 ? 0 : 1 / row_sum;",
