@@ -14,7 +14,6 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     const rp_attention *p = &c.g.forward;
     int dtype = rp_isas[0].kernels[RP_F32] ? RP_F32 : RP_F64, is_wrong;
     source_t s = {.at = data, .end = data + bytes, .state = 12345};
-    wrapped.stack_factor = 16;
     start_case(&c, s, dtype);
     is_wrong = p->B * p->H * p->Lq * p->Lk * (p->D + p->Dv) < MOST_WORK &&
                check_case(&c, &rp_isas[0]);

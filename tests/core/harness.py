@@ -11,6 +11,9 @@ FOLDER/fuzz, and with `--micro` a program for each object that runs its micro-ke
     build/fuzz/fuzz -max_total_time=60 build/fuzz/inputs
     python tests/core/harness.py build/micro --micro --object avx2_f32
     build/micro/avx2_f32/micro 1 1000
+    python tests/core/harness.py build/asan --object base_f32 \
+        --flags="-O1 -g -fsanitize=address,undefined"
+    build/asan/core all all 1 1000
 
 tests/portable/driver.c runs problems without Python, too, but neither makes nor judges
 them: the Python tests send them to another processor. Both share csrc/problems.h alone.

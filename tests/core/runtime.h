@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 
 #include "judge.h"
+#include "wrapped.h"
 
 /* Returns 1, with a line, if something holds that should not. */
 static int
@@ -51,7 +52,7 @@ check_threads(void)
     rp_set_threads_hook(answer_three);
     is_wrong |=
         complain(rp_get_num_threads() != 3, "threads where a hook is always asked");
-    return is_wrong;
+    return is_wrong | complain(rp_stopping(), "a call to stop, where there is none");
 }
 
 static int
@@ -72,6 +73,8 @@ check_memory(void)
     is_wrong |= complain(strcmp(rp_blas_info(), "none") != 0, "the BLAS of this build");
     return is_wrong | complain(rp_live_blocks() != 0, "a block that is left");
 }
+
+static int polls;
 
 typedef struct {
     pthread_t caller;
@@ -109,9 +112,47 @@ check_fork(void)
 }
 
 static int
+count_polls(void)
+{
+    polls++;
+    return 0;
+}
+
+static void
+sleep_unit(void *context, int64_t unit, int worker)
+{
+    const pthread_t *caller = context;
+    (void)unit;
+    (void)worker;
+    if (!pthread_equal(*caller, pthread_self()))
+        usleep(200000);
+}
+
+/* Who waits for the last of the workers polls signals meanwhile, 20 times a second. */
+static int
+check_waiting(void)
+{
+    pthread_t caller = pthread_self();
+    rp_set_poll(count_polls);
+    for (int tries = 0; tries < 50 && polls == 0; tries++)
+        rp_parallel(64, sleep_unit, &caller, 2);
+    rp_set_poll(NULL);
+    return complain(polls == 0, "no poll while a worker is waited for");
+}
+
+/* Frames are at most 16 KiB in a release; where they are larger, so are the stacks. */
+static int
+check_stacks(void)
+{
+    const size_t least = STACK_FACTOR > 1 ? (size_t)4 << 20 : (size_t)64 << 10;
+    return complain(wrapped.stack_bytes < least, "the stacks of workers");
+}
+
+static int
 check_runtime(void)
 {
-    return check_memory() | check_fork() | check_threads();
+    return check_memory() | check_fork() | check_stacks() | check_waiting() |
+           check_threads();
 }
 
 #endif

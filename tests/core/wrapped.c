@@ -9,7 +9,7 @@
 
 #include "wrapped.h"
 
-wrapped_t wrapped = {.stack_factor = 1};
+wrapped_t wrapped;
 
 static _Atomic size_t taken, peak;
 static _Atomic int64_t clock_added;
@@ -76,9 +76,9 @@ __wrap_clock_gettime(clockid_t id, struct timespec *now)
     return status;
 }
 
-/* Frames of -O0, and those of sanitizers, are larger than those that WORKER_STACK is for. */
 int
 __wrap_pthread_attr_setstacksize(pthread_attr_t *attributes, size_t bytes)
 {
-    return __real_pthread_attr_setstacksize(attributes, bytes * wrapped.stack_factor);
+    wrapped.stack_bytes = bytes * STACK_FACTOR;
+    return __real_pthread_attr_setstacksize(attributes, wrapped.stack_bytes);
 }
