@@ -253,27 +253,10 @@ static const struct {
     {RP_UFUNC_transformer_xl_attention, lay_transformer_xl, want_attention},
 };
 
-static int loop_errors;
-
-static void
-note_error(const char *message)
-{
-    (void)message;
-    __atomic_fetch_add(&loop_errors, 1, __ATOMIC_RELAXED);
-}
-
-static void
-note_status(rp_status status)
-{
-    (void)status;
-    __atomic_fetch_add(&loop_errors, 1, __ATOMIC_RELAXED);
-}
-
 /* One problem of one of the loops. Those of attention take memory, which at times fails. */
 static int
 check_gufunc(source_t s, const rp_isa *isa, int dtype)
 {
-    static const rp_loop_hooks hooks = {note_error, note_status};
     case_t *c = start_loop(s, dtype);
     gufunc_t x = {.c = c, .n = {c->g.forward.B}};
     const int64_t which = pick(&c->s, sizeof gufuncs / sizeof *gufuncs);
@@ -282,17 +265,12 @@ check_gufunc(source_t s, const rp_isa *isa, int dtype)
                               !x.fails && once_in(&c->s, 6);
     x.fails |= has_no_memory;
     prepare(c);
-    loop_errors = 0;
-    rp_set_loop_hooks(&hooks);
     rp_set_num_threads((int)between(&c->s, 1, 3));
     rp_fail_at(has_no_memory, 0);
     run_loop(isa->kernels[dtype], gufuncs[which].loop, &x.call, x.n);
-    rp_fail_at(0, 0);
-    rp_set_loop_hooks(NULL);
     if (!x.fails)
         gufuncs[which].want(&x);
-    int is_wrong = loop_errors != x.fails || rp_live_blocks() != 0;
-    is_wrong = judge(c, x.fails) || is_wrong;
+    int is_wrong = judge_call(c, loop_errors, x.fails, 0);
     if (is_wrong)
         fprintf(stderr, "  of loop %d (ufuncs.h): %d errors, %d wanted\n",
                 gufuncs[which].loop, loop_errors, x.fails);

@@ -160,7 +160,9 @@ static void
 lay_learned_backward(gufunc_t *x)
 {
     source_t *s = &x->c->s;
-    x->n[1] = choose_size(s, 200), x->n[2] = 1 + choose_size(s, 70);
+    const int is_large = once_in(s, 8); /* for more than one thread */
+    x->n[1] = is_large ? 160 : choose_size(s, 200);
+    x->n[2] = is_large ? 130 : 1 + choose_size(s, 70);
     x->n[3] = 1 + choose_size(s, 140);
     take(x, NUMBERS, READ, 2, 1, x->n[1], x->n[2]);
     take_positions(x, x->n[1], x->n[3]);

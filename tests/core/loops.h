@@ -64,16 +64,56 @@ add_operand(loop_call_t *call, const operand_t *o, int axes)
         call->inner[call->inner_count++] = a->col;
 }
 
+static int loop_errors;
+
+static void
+note_error(const char *message)
+{
+    (void)message;
+    __atomic_fetch_add(&loop_errors, 1, __ATOMIC_RELAXED);
+}
+
+static void
+note_status(rp_status status)
+{
+    (void)status;
+    __atomic_fetch_add(&loop_errors, 1, __ATOMIC_RELAXED);
+}
+
+/* Calls a loop, and counts what it reports in loop_errors. */
 static void
 run_loop(const rp_kernels *kernels, int loop, const loop_call_t *call,
          const ptrdiff_t *dimensions)
 {
+    static const rp_loop_hooks hooks = {note_error, note_status};
     char *args[MOST_LOOP_OPERANDS];
     ptrdiff_t steps[3 * MOST_LOOP_OPERANDS];
     memcpy(args, call->args, sizeof args);
     memcpy(steps, call->outer, (size_t)call->count * sizeof *steps);
     memcpy(steps + call->count, call->inner, (size_t)call->inner_count * sizeof *steps);
+    loop_errors = 0;
+    rp_set_loop_hooks(&hooks);
     kernels->loops[loop](args, dimensions, steps, NULL);
+    rp_set_loop_hooks(NULL);
+}
+
+/* Lets an allocation of the call that follows fail, at times; returns whether it does. */
+static int
+fail_at_times(source_t *s)
+{
+    const int fails = once_in(s, 8);
+    rp_fail_at(fails ? between(s, 1, 2) : 0, 0);
+    return fails;
+}
+
+/* Judges a call that reported `errors`: of one that `fails`, or that a failed allocation
+ * ended, only whether it wrote nothing beside its results. */
+static int
+judge_call(case_t *c, int errors, int fails, int may_fail)
+{
+    const int is_wrong = may_fail && !fails ? errors > 1 : errors != fails;
+    rp_fail_at(0, 0);
+    return judge(c, errors > 0) || is_wrong || rp_live_blocks() != 0;
 }
 
 /* Integers of any size: query_offset and min_relative_position are read as they come. */
@@ -91,6 +131,7 @@ fill_positions(case_t *c, const operand_t *o)
 typedef struct {
     const scores_t *which;
     int64_t q, k, d, r;
+    int fails; /* Shaw's have an odd number of rows */
     const operand_t *scale, *offset, *first;
 } scores_call_t;
 
@@ -100,8 +141,8 @@ lay_scores(case_t *c, scores_call_t *x, loop_call_t *call)
     source_t *s = &c->s;
     rp_attention *p = &c->g.forward;
     x->q = choose_size(s, 200), x->k = choose_size(s, 200), x->d = choose_size(s, 40);
-    x->r =
-        choose_size(s, 140) | x->which->clips; /* Shaw's have an odd number of rows */
+    x->fails = x->which->clips && once_in(s, 8);
+    x->r = (choose_size(s, 140) | x->which->clips) + x->fails;
     add_operand(call, lay_operand(c, "query", &p->query, x->q, x->d, NUMBERS, 0), 2);
     add_operand(call, lay_operand(c, "key", &p->key, x->k, x->d, NUMBERS, 0), 2);
     add_operand(call,
@@ -174,30 +215,52 @@ check_scores(source_t s, const rp_isa *isa, int dtype)
     lay_scores(c, &x, &call);
     const ptrdiff_t dimensions[] = {c->g.forward.B, x.q, x.d, x.k, x.r};
     prepare(c);
+    const int may_fail = fail_at_times(&c->s);
     run_loop(isa->kernels[dtype], x.which->loop, &call, dimensions);
-    for (int64_t b = 0; b < c->g.forward.B; b++)
+    for (int64_t b = 0; !x.fails && b < c->g.forward.B; b++)
         for (int64_t i = 0; i < x.q; i++)
             for (int64_t j = 0; j < x.k; j++)
                 expect_score(c, &x, b, i, j);
-    int is_wrong = judge(c, 0);
+    int is_wrong = judge_call(c, loop_errors, x.fails, may_fail);
     if (is_wrong)
-        fprintf(stderr, "  of loop %d (ufuncs.h)\n", x.which->loop);
+        fprintf(stderr, "  of loop %d (ufuncs.h): %d errors\n", x.which->loop,
+                loop_errors);
     free_case(c);
     return is_wrong;
 }
 
 /* ---- rotary ------------------------------------------------------------------------------ */
 
+/* Positions; far ones are products of few digits with frequencies of few, too, which the
+ * definition knows exactly. */
 static void
-lay_rotary(case_t *c, rp_rotary *to)
+fill_rotary_angles(case_t *c)
+{
+    source_t *s = &c->s;
+    const int is_far = once_in(s, 8);
+    operand_t *position = operand_of(c, &c->g.forward.fire.queries);
+    operand_t *high = operand_of(c, &c->g.forward.fire.offsets);
+    for (size_t k = 0; k < position->block.bytes / 8; k++)
+        put_number(position, position->block.data + 8 * k,
+                   (double)between(s, -3000, 3000) * (is_far ? 0x1p20 : 1));
+    scale_numbers(operand_of(c, &c->g.forward.fire.lines), is_far ? 0 : 0x1p-54);
+    for (size_t k = 0; is_far && k < high->block.bytes / 8; k++) {
+        char *at = high->block.data + 8 * k;
+        put_number(high, at, (double)(float)number_at(high, at));
+    }
+}
+
+/* `fails`: with more pairs than there are columns. */
+static void
+lay_rotary(case_t *c, rp_rotary *to, int kind, int fails)
 {
     source_t *s = &c->s;
     rp_attention *p = &c->g.forward;
-    int kind = choose_kind(c), varies = choose_repeat(s, REPEAT_BATCH | REPEAT_ROWS);
+    int varies = choose_repeat(s, REPEAT_BATCH | REPEAT_ROWS);
     to->N = p->B;
     to->L = choose_size(s, 200);
     to->D = choose_size(s, 140);
-    to->h = pick(s, to->D / 2 + 1);
+    to->h = fails ? to->D / 2 + 1 : pick(s, to->D / 2 + 1);
     to->interleaved = (int)pick(s, 2);
     to->threads = (int)between(s, 1, 4);
     lay(c, (operand_t){.name = "x",
@@ -205,16 +268,11 @@ lay_rotary(case_t *c, rp_rotary *to)
                        .n = {p->B, 1, to->L, to->D},
                        .kind = kind,
                        .repeat = REPEAT_HEADS});
-    operand_t *position =
-        lay_operand(c, "position", &p->fire.queries, to->L, 1, DOUBLES,
-                    REPEAT_COLUMNS | choose_repeat(s, REPEAT_BATCH));
-    for (size_t k = 0; k < position->block.bytes / 8; k++)
-        put_number(position, position->block.data + 8 * k,
-                   (double)between(s, -3000, 3000));
+    lay_operand(c, "position", &p->fire.queries, to->L, 1, DOUBLES,
+                REPEAT_COLUMNS | choose_repeat(s, REPEAT_BATCH));
     lay_operand(c, "high", &p->fire.offsets, to->L, to->h, DOUBLES, varies);
-    operand_t *low =
-        lay_operand(c, "low", &p->fire.lines, to->L, to->h, DOUBLES, varies);
-    scale_numbers(low, 0x1p-54);
+    lay_operand(c, "low", &p->fire.lines, to->L, to->h, DOUBLES, varies);
+    fill_rotary_angles(c);
     lay_operand(c, "magnitude", &c->g.fire_offset_slopes, to->L, to->h, DOUBLES,
                 varies);
     lay(c, (operand_t){.name = "out",
@@ -280,39 +338,48 @@ expect_pair(case_t *c, const rp_rotary *x, int64_t n, int64_t row, int64_t pair)
     expect(&at, &p->results.out, 0, row, second, b * cosine + a * sine, off);
 }
 
+static void
+expect_rotary(case_t *c, const rp_rotary *x)
+{
+    rp_attention *p = &c->g.forward;
+    for (int64_t n = 0; n < x->N; n++)
+        for (int64_t row = 0; row < x->L; row++) {
+            const row_t at = {.c = c, .b = n};
+            for (int64_t pair = 0; pair < x->h; pair++)
+                expect_pair(c, x, n, row, pair);
+            for (int64_t d = 2 * x->h; d < x->D; d++)
+                expect(&at, &p->results.out, 0, row, d,
+                       number_of(c, &p->query, n, 0, row, d), 0);
+        }
+}
+
 static int
 check_rotary(source_t s, const rp_isa *isa, int dtype)
 {
     case_t *c = start_loop(s, dtype);
     rp_rotary x = {0};
     rp_attention *p = &c->g.forward;
-    lay_rotary(c, &x);
-    const int is_loop = p->query.kind == RP_OWN && once_in(&c->s, 2);
+    const int kind = choose_kind(c), is_loop = kind == RP_OWN && once_in(&c->s, 2);
+    const int fails = is_loop && once_in(&c->s, 8);
+    lay_rotary(c, &x, kind, fails);
     lay_flags(c, &x, is_loop);
     prepare(c);
     x.x = p->query, x.out = p->results.out, x.position = p->fire.queries;
     x.high = p->fire.offsets, x.low = p->fire.lines,
     x.magnitude = c->g.fire_offset_slopes;
-    rp_status status = RP_OK;
+    const int may_fail = fail_at_times(&c->s);
     if (is_loop)
         rotate_by_loop(c, &x, isa->kernels[dtype]);
     else
-        status = isa->kernels[dtype]->apply_rotary(&x);
-    for (int64_t n = 0; n < x.N; n++)
-        for (int64_t row = 0; row < x.L; row++) {
-            const row_t at = {.c = c, .b = n};
-            for (int64_t pair = 0; pair < x.h; pair++)
-                expect_pair(c, &x, n, row, pair);
-            for (int64_t d = 2 * x.h; d < x.D; d++)
-                expect(&at, &p->results.out, 0, row, d,
-                       number_of(c, &p->query, n, 0, row, d), 0);
-        }
-    int is_wrong = status != RP_OK || judge(c, 0);
+        loop_errors = isa->kernels[dtype]->apply_rotary(&x) != RP_OK;
+    if (!fails)
+        expect_rotary(c, &x);
+    int is_wrong = judge_call(c, loop_errors, fails, may_fail);
     if (is_wrong)
         fprintf(stderr,
-                "  of rotary, loop %d: status %d, N %" PRId64 " L %" PRId64
+                "  of rotary, loop %d: %d errors, N %" PRId64 " L %" PRId64
                 " D %" PRId64 " h %" PRId64 " interleaved %d\n",
-                is_loop, status, x.N, x.L, x.D, x.h, x.interleaved);
+                is_loop, loop_errors, x.N, x.L, x.D, x.h, x.interleaved);
     free_case(c);
     return is_wrong;
 }
