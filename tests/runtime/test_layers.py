@@ -22,6 +22,8 @@ LAYERS = (
     "data",
     "torch",
     "torch/nn",
+    "torch/_transformers/interface",
+    "torch/_transformers/adapters",
     "torch/_transformers",
     "sharded",
     "_catalogue",

@@ -137,7 +137,7 @@ def test_every_cached_function_is_tried():
     own = {"relpos.torch.nn._positions._cached_buckets"}
     others = {  # arrays; of classes: True or False, and another form of the class
         "relpos.torch.nn._positions._bucket_array",
-        "relpos.torch._transformers.registry._asks",
+        "relpos.torch._transformers.interface.registry._asks",
         "relpos.torch._tracing._without_setup_context",
     }
     assert own <= cached().keys() <= own | others

@@ -14,7 +14,9 @@ import transformers
 from transformers.utils import TransformersKwargs
 
 import relpos.torch as rt
-from relpos.torch._transformers import adapters, names, registry
+from relpos.torch._transformers import adapters
+from relpos.torch._transformers.adapters import table
+from relpos.torch._transformers.interface import names, registry
 
 #: A model with each class that is replaced.
 MODEL_OF = {
@@ -32,8 +34,8 @@ MODEL_OF = {
 #: Each method of them that relpos has its own of; `train` is torch's.
 METHODS = [
     (kind, method)
-    for kind, (_, adapter) in adapters._ADAPTERS.items()
-    for method in adapter.overrides
+    for kind, replacement in table.ADAPTERS.items()
+    for method in replacement.adapter.overrides
     if method != "train"
 ]
 VERSION = f"transformers {transformers.__version__}"
@@ -105,10 +107,15 @@ def exchanged(parameters):
 PLANTED = {"renamed": renamed, "added": added, "exchanged": exchanged}
 
 
+def original_of(name):
+    """The class of transformers that an adapter replaces."""
+    home, kind, _ = table.ADAPTERS[name]
+    return getattr(import_module(home), kind)
+
+
 def plant(monkeypatch, kind, method, change):
     """Give a method of transformers other arguments."""
-    home, _ = adapters._ADAPTERS[kind]
-    original = getattr(import_module(home), kind)
+    original = original_of(kind)
     own = getattr(original, method)
 
     @functools.wraps(own)
@@ -124,14 +131,14 @@ def plant(monkeypatch, kind, method, change):
 
 
 def test_every_replaced_class_has_a_model():
-    assert MODEL_OF.keys() == adapters._ADAPTERS.keys()
+    assert MODEL_OF.keys() == table.ADAPTERS.keys()
 
 
 @pytest.mark.parametrize("change", PLANTED)
 @pytest.mark.parametrize(("kind", "method"), METHODS)
 def test_another_signature_is_refused(kind, method, change, monkeypatch):
     model = models.build(models.CASES[MODEL_OF[kind]], "eager")
-    parameters = inspect.signature(getattr(adapters._ADAPTERS[kind][1], method))
+    parameters = inspect.signature(getattr(table.ADAPTERS[kind].adapter, method))
     if change == "exchanged" and len(parameters.parameters) < 3:
         pytest.skip("one argument has one order")
     plant(monkeypatch, kind, method, PLANTED[change])
@@ -141,13 +148,14 @@ def test_another_signature_is_refused(kind, method, change, monkeypatch):
     assert not any(type(x).__module__.startswith("relpos") for x in model.modules())
     assert not any("buckets" in vars(module) for module in model.modules())
     with pytest.raises(ValueError, match=message):  # a pickle asks for the class
-        adapters.__getattr__(kind)
+        table._MADE.clear()
+        getattr(adapters, kind)
 
 
 @pytest.mark.parametrize(("kind", "method"), METHODS)
 def test_a_method_that_is_gone_is_refused(kind, method, monkeypatch):
     model = models.build(models.CASES[MODEL_OF[kind]], "eager")
-    original = getattr(import_module(adapters._ADAPTERS[kind][0]), kind)
+    original = original_of(kind)
     monkeypatch.delattr(original, method)
     if method == "forward":  # torch has one, of any arguments
         message = rf"{kind}\.forward of {VERSION}, \(\); expected"
@@ -160,7 +168,7 @@ def test_a_method_that_is_gone_is_refused(kind, method, monkeypatch):
 @pytest.mark.parametrize("name", ["prepare", "position_terms", "check_keywords"])
 def test_a_name_that_relpos_adds_has_to_be_free(name, monkeypatch):
     model = models.build(models.CASES["t5"], "eager")
-    original = import_module(adapters._ADAPTERS["T5Attention"][0]).T5Attention
+    original = original_of("T5Attention")
     monkeypatch.setattr(original, name, lambda self: None, raising=False)
     with pytest.raises(
         ValueError, match=rf"model: got T5Attention\.{name} of {VERSION}"

@@ -1,6 +1,5 @@
 """Models of transformers on relpos: what `relpos.torch.register` loads.
 
-models.py has the public functions, registry.py the attention function, its masks and
-the search for attention that never asks the registry, adapters.py the classes that
-replace those of models, names.py the arguments of transformers that relpos knows.
+models.py has the public functions, interface/ what models call, adapters/ the classes
+that replace those of models, one file a family.
 """

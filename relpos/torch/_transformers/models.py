@@ -51,7 +51,7 @@ def register() -> None:
     torch.Size([1, 3, 16])
     """
     _need_transformers()
-    from relpos.torch._transformers.registry import register as add
+    from relpos.torch._transformers.interface.registry import register as add
 
     add()
 
@@ -124,7 +124,7 @@ def replace_attention(
     ['encoder.layer.0.attention.self', 'encoder.layer.1.attention.self']
     """
     _need_transformers()
-    from relpos.torch._transformers.adapters import replace
+    from relpos.torch._transformers.adapters.swap import replace
 
     return replace(model, as_flag("keep_positions", keep_positions))
 

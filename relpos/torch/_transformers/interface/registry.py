@@ -16,7 +16,11 @@ from transformers.utils.output_capturing import _active_collector
 from relpos._text import amount
 from relpos._warn import warn
 from relpos.torch import attention
-from relpos.torch._transformers.names import INSTALLED, WITHOUT_EFFECT, check_terms
+from relpos.torch._transformers.interface.names import (
+    INSTALLED,
+    WITHOUT_EFFECT,
+    check_terms,
+)
 from relpos.torch.nn import _positions
 
 
