@@ -12,11 +12,19 @@ from typing import Any
 
 # each notes the classes that it replaces
 from relpos.torch._transformers.adapters import (  # noqa: F401
+    bloom,
+    deberta,
     deberta_v2,
+    fastspeech2_conformer,
     gemma3n,
     gemma4,
     inkling,
+    mpnet,
+    mpt,
+    sew_d,
+    speecht5,
     t5,
+    vits,
     wav2vec2_conformer,
     wavlm,
 )

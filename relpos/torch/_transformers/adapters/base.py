@@ -1,4 +1,4 @@
-"""What adapters share: kinds of swapped modules, heads, caches, refused arguments."""
+"""Parts that adapters share: kinds of modules, heads, caches, refused arguments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from relpos.torch._transformers.interface.names import (
     check_known,
     check_terms,
 )
-from relpos.torch._transformers.interface.registry import NAME, attend
+from relpos.torch._transformers.interface.registry import NAME, Terms, attend
 from relpos.torch.nn._layer import join_heads, split_heads
 
 
@@ -21,6 +21,9 @@ class Attributes(TypedDict, total=False):
     """Attributes that a module gets when it is swapped."""
 
     buckets: torch.Tensor
+    slopes: torch.Tensor
+    pos_ebd_size: int
+    position_buckets: int
 
 
 class Swapped:
@@ -88,6 +91,13 @@ class Asking(Swapped):
             )
 
 
+class Masked(Swapped):
+    """One of a model that does not ask, whose masks are made for relpos all the same.
+
+    They are of bool, or None where nothing is hidden or a module knows its `is_causal`.
+    """
+
+
 class Caching(Swapped):
     """One with a cache, which counts the tokens before the queries."""
 
@@ -98,6 +108,8 @@ class Caching(Swapped):
     def of_class(original: Any) -> dict[str, str]:
         names = inspect.signature(original.forward).parameters.keys()
         cache_names = names & {*RENAMED, *RENAMED.values()}
+        if not cache_names:  # it comes as layer_past, and is not handed on
+            return {}
         return {"cache_name": cache_names.pop()}  # a version has one of them
 
     def check_call(
@@ -116,7 +128,36 @@ class Caching(Swapped):
         return former if cache is None else cache
 
 
+class Decoding(Caching, Masked):
+    """A decoder whose bias by relative position may be empty."""
+
+    is_causal = True
+
+    def extended(
+        self, cache: Any, key: torch.Tensor, value: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, int]:
+        """Return keys and values with those of a cache, and its length before."""
+        before = tokens_before(cache, self.layer_idx)
+        if cache is not None:
+            key, value = cache.update(key, value, self.layer_idx)
+        return key, value, before
+
+    def position_terms(self, bias: torch.Tensor) -> Terms:
+        """Return the bias (H, relative positions) as an argument of attention."""
+        return {"rel_bias": bias} if bias.numel() else {}
+
+
 # ---- parts of a call -----------------------------------------------------------------
+
+
+def linear_bias(slopes: torch.Tensor, keys: int, dtype: torch.dtype) -> torch.Tensor:
+    """Return slopes (H) times the relative positions of `keys` tokens, (H, 2 keys - 1).
+
+    They are exact for tensors of 16 bits, too.
+    """
+    wide = torch.promote_types(dtype, torch.float32)
+    positions = torch.arange(1 - keys, keys, device=slopes.device, dtype=wide)
+    return slopes.to(wide)[:, None] * positions
 
 
 def tokens_before(cache: Any, layer: int) -> int:
@@ -132,18 +173,32 @@ def attend_rows(
     mask: torch.Tensor | None,
     *,
     heads: int,
+    **settings: Any,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Compute attention of rows of all heads, (B, L, H * D), which are joined again."""
+    query, key, value = (split_heads(x, heads) for x in (query, key, value))
+    return attend_heads(module, query, key, value, mask, **settings)
+
+
+def attend_heads(
+    module: Any,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None,
+    *,
     dropout: float,
     weighed: bool,
     **settings: Any,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Compute attention of rows of all heads, (B, L, H * D), which are joined again.
+    """Compute attention of heads (B, H, L, D), which are joined to (B, L, H * D).
 
     Dropout acts only in training. Weights are None unless asked for.
     """
     out, weights = attend(
-        split_heads(query, heads),
-        split_heads(key, heads),
-        split_heads(value, heads),
+        query,
+        key,
+        value,
         mask,
         dropout_p=dropout if module.training else 0.0,
         weighed=weighed,

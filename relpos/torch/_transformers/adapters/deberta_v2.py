@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+import numpy as np
 import torch
 
 from relpos.torch._kept import project_by
@@ -20,7 +22,7 @@ from relpos.torch.nn._positions import deberta_buckets, used_by_deberta
 
 
 @replaces("deberta_v2.DebertaV2Encoder")
-class _DebertaV2Encoder(Swapped):
+class DebertaV2Encoder(Swapped):
     """Makes neither the rows of all pairs nor a mask of all pairs."""
 
     attends = False
@@ -40,7 +42,12 @@ class _DebertaV2Encoder(Swapped):
         return original.get_attention_mask(attention_mask).bool()
 
 
-def _bucket_sizes(module: Any) -> tuple[int | None, int]:
+def scale_of(columns: int) -> float:
+    """Return 1 / sqrt(columns) of a root in float32, as models of any dtype have it."""
+    return 1.0 / float(np.float32(math.sqrt(columns)))
+
+
+def bucket_sizes(module: Any) -> tuple[int | None, int]:
     """Return the arguments of `deberta_buckets` for an attention of DeBERTa."""
     # without buckets each distance has a row of its own
     farthest = module.max_relative_positions if module.position_buckets > 0 else None
@@ -48,13 +55,13 @@ def _bucket_sizes(module: Any) -> tuple[int | None, int]:
 
 
 @replaces("deberta_v2.DisentangledSelfAttention")
-class _DisentangledSelfAttention(Keeping):
+class DisentangledSelfAttention(Keeping):
     """Attention by `rel_key` and `rel_query`, two tables of projected embeddings."""
 
     def prepare(self) -> Attributes:
         if not self.relative_attention:
             return {}
-        return {"buckets": deberta_buckets(*_bucket_sizes(self))}
+        return {"buckets": deberta_buckets(*bucket_sizes(self))}
 
     def forward(
         self,
@@ -81,11 +88,16 @@ class _DisentangledSelfAttention(Keeping):
             self.value_proj(hidden_states),
             attention_mask.bool(),
             heads=self.num_attention_heads,
-            dropout=self.dropout.p,
+            dropout=self.dropout_rate(),
             weighed=output_attentions,
-            scale=(products * self.attention_head_size) ** -0.5,
+            scale=scale_of(products * self.attention_head_size),
             **terms,
         )
+
+    def dropout_rate(self) -> float:
+        """Return the probability with which weights are dropped in training."""
+        rate: float = self.dropout.p
+        return rate
 
     def _terms(
         self, rel_embeddings: Any, relative_pos: torch.Tensor | None, length: int
@@ -98,11 +110,11 @@ class _DisentangledSelfAttention(Keeping):
         layers = self._layers()
         if not layers:
             return {}
-        terms = self._rows(relative_pos)
+        terms = self._rows(relative_pos, length)
         used = None
         if relative_pos is None and not torch.compiler.is_compiling():
             farthest = max(length, 1) - 1  # an empty input has a table, too
-            used = used_by_deberta(*_bucket_sizes(self), -farthest, farthest)
+            used = used_by_deberta(*bucket_sizes(self), -farthest, farthest)
         # The same rows are projected to keys of positions and to queries of positions.
         used_rows = None if used is None else used.rows
         tables = project_by(self, rows, [*layers.values()], used_rows)
@@ -127,20 +139,25 @@ class _DisentangledSelfAttention(Keeping):
             layers["rel_query"] = getattr(self, name)
         return layers
 
-    def _rows(self, relative_pos: torch.Tensor | None) -> Terms:
+    def _reach(self, length: int) -> int:
+        """Return from where on positions share a row."""
+        reach: int = self.pos_ebd_size
+        return reach
+
+    def _rows(self, relative_pos: torch.Tensor | None, length: int) -> Terms:
         """Return the row of each pair: by bucket, or by `relative_pos` of a caller."""
         if not (self.relative_attention and self.pos_att_type):
             return {}
         if relative_pos is None:
             return {"buckets": self.buckets}
-        span = self.pos_ebd_size
+        reach = self._reach(length)
         relative_pos = relative_pos.long()
         if "p2c" in self.pos_att_type and not relative_pos.equal(-relative_pos.mT):
             raise ValueError(
                 "relative_pos: got [i, j] and [j, i] that are not opposite; expected "
                 "opposite ones, as the model reads the p2c term transposed"
             )
-        rows = (relative_pos + span).clamp(0, 2 * span - 1)
+        rows = relative_pos.clamp(-reach, reach - 1) + self.pos_ebd_size
         if rows.dim() == 4:  # (B, 1, Lq, Lk), without heads
             rows = rows[:, 0]
         return {"labels": rows}

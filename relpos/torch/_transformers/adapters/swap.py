@@ -12,6 +12,7 @@ from relpos.torch._transformers.adapters.base import (
     Asking,
     Attributes,
     Keeping,
+    Masked,
     Swapped,
 )
 from relpos.torch._transformers.adapters.table import (
@@ -24,6 +25,7 @@ from relpos.torch._transformers.interface.names import INSTALLED, check_methods
 from relpos.torch._transformers.interface.registry import (
     NAME,
     asks_the_registry,
+    look_for_causal,
     register,
 )
 
@@ -49,10 +51,11 @@ def replace(model: torch.nn.Module, keep_positions: bool) -> list[str]:
         check_methods(match.original, match.adapter)
         prepared.append(match.adapter.prepare(module))
     register()
-    asking = {id(x.module) for x in swaps if issubclass(x.match.adapter, Asking)}
-    # Swapped modules that ask for attention need relpos's, which is set on the model
-    # around them.
-    owners = list(dict.fromkeys(_owners(model, asking)))
+    # Swapped modules that ask for attention need relpos's, and others its masks. Both
+    # are set on the model around them.
+    asking = _owners_of(model, swaps, Asking)
+    masked = _owners_of(model, swaps, Masked)
+    owners = [*asking, *masked]
     before = [(owner.config, owner.config._attn_implementation) for owner in owners]
     try:
         for (_, module, match), attributes in zip(swaps, prepared, strict=True):
@@ -60,8 +63,11 @@ def replace(model: torch.nn.Module, keep_positions: bool) -> list[str]:
             vars(module).update(attributes)
             if not keep_positions and isinstance(module, Keeping):
                 module.keep_positions = False
-        for owner in owners:
+        for owner in asking:
             _ask_for_relpos(owner)
+        for owner in masked:
+            owner.config._attn_implementation = NAME
+            look_for_causal(owner)
     except BaseException:
         # transformers may refuse an owner when modules are swapped already
         for (_, module, match), attributes in zip(swaps, prepared, strict=True):
@@ -139,12 +145,18 @@ def _otherwise(model: torch.nn.Module) -> str:
     return ""
 
 
+def _owners_of(model: torch.nn.Module, swaps: list[Swap], kind: type) -> list[Any]:
+    """Return the innermost models around all modules whose adapter is of a kind."""
+    modules = {id(x.module) for x in swaps if issubclass(x.match.adapter, kind)}
+    return list(dict.fromkeys(_owners(model, modules)))
+
+
 def _owners(
-    module: torch.nn.Module, asking: set[int], owner: Any = None
+    module: torch.nn.Module, wanted: set[int], owner: Any = None
 ) -> Iterator[Any]:
-    """Yield the innermost model around each module of `asking`, by id."""
+    """Yield the innermost model around each module of `wanted`, by id."""
     owner = module if isinstance(module, PreTrainedModel) else owner
-    if id(module) in asking and owner is not None:
+    if id(module) in wanted and owner is not None:
         yield owner
     for child in module.children():
-        yield from _owners(child, asking, owner)
+        yield from _owners(child, wanted, owner)

@@ -30,6 +30,7 @@ class Terms(_positions.Terms, total=False):
     labels: torch.Tensor
     position_query: torch.Tensor
     beyond: str
+    query_offset: int
 
 
 class DenseTerms(TypedDict, total=False):
@@ -235,7 +236,7 @@ def _key_ranges(mask: torch.Tensor, keys: int) -> torch.Tensor | None:
 _LEAVES_OUT: dict[type, bool] = {}
 
 
-def _look_for_causal(model: PreTrainedModel) -> None:
+def look_for_causal(model: PreTrainedModel) -> None:
     """Decide for a model by the modules in it that ask for attention."""
     models = [part for part in model.modules() if isinstance(part, PreTrainedModel)]
     flags = {getattr(module, "is_causal", None) for module in _asking_modules(model)}
@@ -315,7 +316,7 @@ def _looking(method: Any) -> Any:
             if model.config._attn_implementation == NAME:
                 if _warn_of_eager(model):
                     model.config._attn_implementation = "eager"
-                _look_for_causal(model)
+                look_for_causal(model)
             elif chosen:
                 warned |= _warn_of_eager(model)
         current = self.config._attn_implementation

@@ -1,0 +1,45 @@
+"""The text encoder of VITS and MMS-TTS."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from relpos.torch._transformers.adapters.base import Masked, attend_rows
+from relpos.torch._transformers.adapters.table import replaces
+from relpos.torch._transformers.interface.registry import Terms
+
+
+@replaces("vits.VitsAttention")
+class _VitsAttention(Masked):
+    """Attention by `rel_key` and `rel_value` in a window, and none outside of it."""
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        key_value_states: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        output_attentions: bool = False,
+    ) -> Any:
+        # the model does not read key_value_states
+        terms: Terms = {}
+        if self.window_size:
+            terms = {
+                "rel_key": self.emb_rel_k[0],
+                "rel_value": self.emb_rel_v[0],
+                "beyond": "zero",
+            }
+        out, weights = attend_rows(
+            self,
+            self.q_proj(hidden_states),
+            self.k_proj(hidden_states),
+            self.v_proj(hidden_states),
+            attention_mask,
+            heads=self.num_heads,
+            dropout=self.dropout,
+            weighed=bool(output_attentions),
+            scale=self.scaling,
+            **terms,
+        )
+        return self.out_proj(out), weights

@@ -1,0 +1,248 @@
+"""Small models of transformers with attention of their own, and what is asked of them.
+
+Each is called with texts padded on either side. Outputs and gradients by relpos have to
+be those of its own eager code.
+"""
+
+from __future__ import annotations
+
+import copy
+from functools import partial
+from typing import Any
+
+import torch
+import transformers
+from hugging_models import BATCH, LENGTH, TEXT, WIDTH, Case, build, padded, run
+
+import relpos.torch as rt
+
+ENCODER = {
+    "vocab_size": 12,
+    "hidden_size": WIDTH,
+    "intermediate_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "max_position_embeddings": 32,
+    "pad_token_id": 0,
+}
+
+
+def text(model: Any, embeds: Any, left: bool = False) -> Any:
+    mask = padded(embeds.shape[1], left)
+    more = {"use_cache": False} if hasattr(model.config, "use_cache") else {}
+    out = model(inputs_embeds=embeds, attention_mask=mask.long(), **more)
+    return out.last_hidden_state, mask
+
+
+def speech(model: Any, hidden: Any, left: bool = False) -> Any:
+    mask = padded(hidden.shape[1], left)
+    return model.encoder(1 * hidden, attention_mask=mask.long())[0], mask
+
+
+def vits(model: Any, hidden: Any, left: bool = False) -> Any:
+    mask = padded(hidden.shape[1], left)
+    numbers = mask[..., None].to(hidden.dtype)
+    encoder = model.text_encoder.encoder
+    out = encoder(hidden, numbers, attention_mask=mask.long(), return_dict=True)
+    return out.last_hidden_state, mask
+
+
+def fastspeech(model: Any, hidden: Any, left: bool = False) -> Any:
+    mask = padded(hidden.shape[1], left)
+    out = model.decoder(hidden, attention_mask=mask[:, None], return_dict=True)
+    return out.last_hidden_state, mask
+
+
+def speecht5(model: Any, hidden: Any, answers: Any, left: bool = False) -> Any:
+    mask = padded(hidden.shape[1], left)
+    out = model(
+        input_values=hidden,
+        attention_mask=mask.long(),
+        decoder_input_values=answers,
+        use_cache=False,
+    )
+    return out.last_hidden_state, torch.ones(answers.shape[:2], dtype=torch.bool)
+
+
+DEBERTA = {
+    **ENCODER,
+    "relative_attention": True,
+    "pos_att_type": ["c2p", "p2c"],
+    "position_biased_input": False,
+}
+SOUND = {
+    "num_conv_pos_embeddings": 4,
+    "num_conv_pos_embedding_groups": 2,
+    "conv_dim": (8,),
+    "conv_stride": (2,),
+    "conv_kernel": (3,),
+}
+VITS = {
+    **{name: ENCODER[name] for name in ENCODER if "i" in name[:6]},
+    "num_attention_heads": 3,
+    "window_size": 3,
+    "ffn_dim": 16,
+    "flow_size": WIDTH,
+    "spectrogram_bins": 9,
+    "upsample_initial_channel": 8,
+    "upsample_rates": [2],
+    "upsample_kernel_sizes": [4],
+    "resblock_kernel_sizes": [3],
+    "resblock_dilation_sizes": [[1]],
+    "duration_predictor_filter_channels": 8,
+    "posterior_encoder_num_wavenet_layers": 1,
+    "prior_encoder_num_wavenet_layers": 1,
+}
+FASTSPEECH = {
+    "hidden_size": WIDTH,
+    "vocab_size": 12,
+    "num_mel_bins": 8,
+    "encoder_num_attention_heads": 3,
+    "encoder_layers": 1,
+    "encoder_linear_units": 16,
+    "decoder_layers": 2,
+    "decoder_num_attention_heads": 3,
+    "decoder_linear_units": 16,
+    "speech_decoder_postnet_layers": 2,
+    "speech_decoder_postnet_units": 8,
+    "duration_predictor_channels": 8,
+    "energy_predictor_channels": 8,
+    "pitch_predictor_channels": 8,
+    "decoder_kernel_size": 3,
+}
+SPEECHT5 = {
+    **SOUND,
+    "hidden_size": WIDTH,
+    "encoder_layers": 2,
+    "encoder_attention_heads": 3,
+    "encoder_ffn_dim": 16,
+    "decoder_layers": 1,
+    "decoder_ffn_dim": 16,
+    "decoder_attention_heads": 3,
+    "encoder_max_relative_position": 4,
+}
+
+CASES = {
+    "mpnet": Case(transformers.MPNetModel, ENCODER, text),
+    "bloom": Case(
+        transformers.BloomModel,
+        {**TEXT, "n_layer": 2, "n_head": 3},
+        text,
+        in_float64=False,
+    ),
+    "mpt": Case(
+        transformers.MptModel,
+        {"vocab_size": 12, "d_model": WIDTH, "n_heads": 3, "n_layers": 2}
+        | {"max_seq_len": 48, "pad_token_id": 0},
+        text,
+        in_float64=False,
+    ),
+    "deberta v1": Case(transformers.DebertaModel, DEBERTA, text),
+    "sew-d": Case(
+        transformers.SEWDModel,
+        {**ENCODER, **SOUND, "position_buckets": 4, "squeeze_factor": 1},
+        speech,
+    ),
+    "fastspeech2": Case(transformers.FastSpeech2ConformerModel, FASTSPEECH, fastspeech),
+    "vits": Case(transformers.VitsModel, VITS, vits),
+    "speecht5": Case(
+        transformers.SpeechT5Model,
+        SPEECHT5,
+        speecht5,
+        ((BATCH, LENGTH, WIDTH), (BATCH, 5, WIDTH)),
+    ),
+}
+
+
+def on_side(case: Case, side: str) -> Case:
+    """The case with padding on a side."""
+    return case._replace(call=partial(case.call, left=side == "left"))
+
+
+def check_as_eager(case: Case, **settings: Any) -> Any:
+    """Outputs and gradients in float32 and float64; return the replaced model."""
+    model = build(case, "eager", **settings)
+    original = copy.deepcopy(model)
+    keys = model.state_dict().keys()
+    assert rt.replace_attention(model)
+    assert model.state_dict().keys() == keys
+    assert [n for n, _ in model.named_modules()] == [
+        n for n, _ in original.named_modules()
+    ]
+    if not case.in_float64:  # its own code rounds to float32
+        check_results(run(case, original), run(case, model), torch.float32)
+        return model
+    wanted = run(case, copy.deepcopy(original).double())
+    check_results(wanted, run(case, copy.deepcopy(model).double()), torch.float64)
+    check_results(wanted, run(case, model), torch.float32)
+    return model
+
+
+def check_results(wanted: Any, got: Any, dtype: torch.dtype) -> None:
+    """1e-5 of the largest entry in float32, 1e-12 in float64, and cancelled sums.
+
+    The true gradient of some parameters is 0 (a bias of keys): no entry has to be
+    closer than sixteen roundings of the largest gradient of all.
+    """
+    near = 1e-5 if dtype == torch.float32 else 1e-12
+    (out, gradients), (mine, my_gradients) = wanted, got
+    assert largest(mine - out) <= near * largest(out)
+    present = {name: entry for name, entry in gradients.items() if entry is not None}
+    assert present.keys() == {n for n, g in my_gradients.items() if g is not None}
+    noise = 16 * torch.finfo(dtype).eps * max(map(largest, present.values()))
+    for name, entry in present.items():
+        error = largest(my_gradients[name] - entry)
+        assert error <= max(near * largest(entry), noise), name
+
+
+def largest(x: torch.Tensor) -> float:
+    return x.abs().max().item()
+
+
+def check_sixteen_bits(case: Case, dtype: torch.dtype) -> None:
+    """No further from the float32 model than eager's, but for a twentieth.
+
+    Layers around attention round as much, and their errors are random: those of eight
+    calls are added.
+    """
+    exact = build(case, "eager")
+    original = copy.deepcopy(exact).to(dtype)
+    model = copy.deepcopy(original)
+    rt.replace_attention(model)
+    errors = torch.zeros(2)
+    draw = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for _ in range(8):
+            inputs = [torch.randn(x, generator=draw).to(dtype) for x in case.shapes]
+            wanted, visible = case.call(exact, *(x.float() for x in inputs))
+            for index, one in enumerate((original, model)):
+                out, _ = case.call(one, *inputs)
+                assert out.dtype == dtype
+                errors[index] += (out.float() - wanted)[visible].square().sum()
+    assert errors[1].sqrt() <= 1.05 * errors[0].sqrt()
+
+
+def check_generates(kind: Any, settings: dict[str, Any], side: str) -> None:
+    """The same tokens from a prompt that is padded, by one beam and by three."""
+    model = build(Case(kind, settings, None), "eager")
+    original = copy.deepcopy(model)
+    rt.replace_attention(model)
+    prompt = torch.randint(
+        3, 10, (BATCH, 6), generator=torch.Generator().manual_seed(2)
+    )
+    mask = padded(6, side == "left").long()
+    for beams in (1, 3):
+        tokens = [
+            one.generate(
+                prompt * mask,
+                attention_mask=mask,
+                max_new_tokens=6,
+                do_sample=False,
+                num_beams=beams,
+                pad_token_id=0,
+                eos_token_id=None,
+            )
+            for one in (original, model)
+        ]
+        assert torch.equal(*tokens)
+        assert len(tokens[0][0].unique()) > 2
