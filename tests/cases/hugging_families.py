@@ -64,6 +64,42 @@ def speecht5(model: Any, hidden: Any, answers: Any, left: bool = False) -> Any:
     return out.last_hidden_state, torch.ones(answers.shape[:2], dtype=torch.bool)
 
 
+def xlnet(model: Any, embeds: Any, left: bool = False, **more: Any) -> Any:
+    mask = padded(embeds.shape[1], left)
+    types = torch.arange(embeds.shape[1]) // 4 % 3
+    types = torch.stack([types, types.flip(0)])
+    more = {"token_type_ids": types, **more}
+    out = model(inputs_embeds=embeds, attention_mask=mask.to(embeds.dtype), **more)
+    return out.last_hidden_state, mask
+
+
+def one_direction(model: Any, embeds: Any, left: bool = False) -> Any:
+    """Without a mask, as the model itself takes none for several texts."""
+    out = model(inputs_embeds=embeds, token_type_ids=torch.ones(2, LENGTH).long())
+    return out.last_hidden_state, padded(LENGTH, left)
+
+
+def two_streams(model: Any, embeds: Any, left: bool = False) -> Any:
+    """Two tokens are predicted, which no query of the text sees but their own."""
+    length = embeds.shape[1]
+    places = torch.zeros(BATCH, 2, length)
+    places[:, 0, 4] = places[:, 1, 6] = 1.0
+    order = torch.zeros(BATCH, length, length)
+    order[:, :, [4, 6]] = 1.0
+    order[:, 6, 4] = 0.0
+    streams = {"perm_mask": order, "target_mapping": places}
+    out, _ = xlnet(model, embeds, left, **streams)
+    return out, torch.ones(BATCH, 2, dtype=torch.bool)
+
+
+XLNET = {
+    "vocab_size": 12,
+    "d_model": WIDTH,
+    "n_layer": 2,
+    "n_head": 3,
+    "d_inner": 16,
+    "pad_token_id": 0,
+}
 DEBERTA = {
     **ENCODER,
     "relative_attention": True,
@@ -150,6 +186,16 @@ CASES = {
         SPEECHT5,
         speecht5,
         ((BATCH, LENGTH, WIDTH), (BATCH, 5, WIDTH)),
+    ),
+}
+
+CASES |= {
+    "xlnet": Case(transformers.XLNetModel, XLNET, xlnet),
+    "xlnet, two streams": Case(
+        transformers.XLNetModel, XLNET, two_streams, in_float64=False
+    ),
+    "xlnet, one direction": Case(
+        transformers.XLNetModel, {**XLNET, "attn_type": "uni"}, one_direction
     ),
 }
 

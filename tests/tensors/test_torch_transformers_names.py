@@ -45,6 +45,8 @@ MODEL_OF = {
     "SpeechT5RelativePositionalEncoding": "speecht5",
     "SpeechT5Attention": "speecht5",
     "VitsAttention": "vits",
+    "XLNetModel": "xlnet",
+    "XLNetRelativeAttention": "xlnet",
 }
 CASES = {**models.CASES, **families.CASES}
 #: Each method of them that relpos has its own of; `train` is torch's.
@@ -54,8 +56,12 @@ METHODS = [
     for method in replacement.adapter.overrides
     if method != "train"
 ]
-#: Those whose forward is relpos' own.
-CALLED = [kind for kind, method in METHODS if method == "forward"]
+#: Those whose forward is relpos' own, but for models, which take any argument.
+CALLED = [
+    kind
+    for kind, method in METHODS
+    if method == "forward" and not kind.endswith("Model")
+]
 VERSION = f"transformers {transformers.__version__}"
 
 
@@ -90,8 +96,9 @@ def attention_of(kind):
 def call_of(kind):
     """The arguments with which a module of a class is called."""
     x = torch.ones(1, 5, models.WIDTH)
-    if kind == "MptModel":
-        return {"inputs_embeds": x}
+    if kind == "XLNetRelativeAttention":
+        masks = dict.fromkeys(["g", "attn_mask_h", "attn_mask_g", "seg_mat"])
+        return {"h": x, "r": torch.ones(2, 5, models.WIDTH), **masks}
     if kind == "MptAttention":
         return {"hidden_states": x, "position_bias": None}
     if kind == "BloomAttention":

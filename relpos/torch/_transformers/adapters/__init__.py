@@ -27,6 +27,7 @@ from relpos.torch._transformers.adapters import (  # noqa: F401
     vits,
     wav2vec2_conformer,
     wavlm,
+    xlnet,
 )
 from relpos.torch._transformers.adapters.table import ADAPTERS, class_of
 

@@ -120,12 +120,7 @@ class Caching(Swapped):
             self.check_registry()
         check_terms(keywords, mask)
         check_known(self, keywords, "is_causal")
-        if cache is not None and former is not None and cache is not former:
-            raise ValueError(
-                f"past_key_values: got a {type(former).__name__} and another cache; "
-                "expected one cache, as past_key_values or as cache"
-            )
-        return former if cache is None else cache
+        return one_cache(cache, former)
 
 
 class Decoding(Caching, Masked):
@@ -158,6 +153,16 @@ def linear_bias(slopes: torch.Tensor, keys: int, dtype: torch.dtype) -> torch.Te
     wide = torch.promote_types(dtype, torch.float32)
     positions = torch.arange(1 - keys, keys, device=slopes.device, dtype=wide)
     return slopes.to(wide)[:, None] * positions
+
+
+def one_cache(cache: Any, former: Any) -> Any:
+    """Return a cache that is given by its present name or by its former one."""
+    if cache is not None and former is not None and cache is not former:
+        raise ValueError(
+            f"past_key_values: got a {type(former).__name__} and another cache; "
+            "expected one cache, as past_key_values or as cache"
+        )
+    return former if cache is None else cache
 
 
 def tokens_before(cache: Any, layer: int) -> int:

@@ -12,8 +12,10 @@ from relpos.torch._transformers.adapters.base import (
     Caching,
     Decoding,
     linear_bias,
+    one_cache,
 )
 from relpos.torch._transformers.adapters.table import replaces
+from relpos.torch._transformers.interface.names import check_terms
 from relpos.torch._transformers.interface.registry import (
     attention_function,
     wants_weights,
@@ -44,7 +46,9 @@ class _MptModel(Caching):
         past_key_values: Any = None,
         **keywords: Any,
     ) -> Any:
-        cache = self.check_call(cache, past_key_values, attention_mask, keywords)
+        # what else the model does not read, it takes
+        check_terms(keywords, attention_mask)
+        cache = one_cache(cache, past_key_values)
         if output_attentions is None:
             output_attentions = self.config.output_attentions
         token = _WEIGHED.set(bool(output_attentions))
@@ -61,6 +65,7 @@ class _MptModel(Caching):
                 output_hidden_states=output_hidden_states,
                 return_dict=return_dict,
                 **{self.cache_name: cache},
+                **keywords,
             )
         finally:
             _WEIGHED.reset(token)
