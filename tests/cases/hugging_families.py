@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import copy
 from functools import partial
+from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -15,6 +17,7 @@ import transformers
 from hugging_models import BATCH, LENGTH, TEXT, WIDTH, Case, build, padded, run
 
 import relpos.torch as rt
+from relpos.torch._transformers.adapters import sam, swin, table
 
 ENCODER = {
     "vocab_size": 12,
@@ -292,3 +295,45 @@ def check_generates(kind: Any, settings: dict[str, Any], side: str) -> None:
         ]
         assert torch.equal(*tokens)
         assert len(tokens[0][0].unique()) > 2
+
+
+# ---- attention in vision, built without its model ------------------------------------
+
+CONFIG = SimpleNamespace(
+    hidden_size=24,
+    num_attention_heads=3,
+    image_size=40,
+    patch_size=8,
+    attention_dropout=0.0,
+    attention_probs_dropout_prob=0.0,
+    qkv_bias=True,
+    use_rel_pos=True,
+    use_relative_position_embeddings=True,
+)
+MAPS = [
+    name for name, x in table.ADAPTERS.items() if x.adapter.__module__ == sam.__name__
+]
+WINDOWS = [
+    name for name, x in table.ADAPTERS.items() if x.adapter.__module__ == swin.__name__
+]
+
+
+def vision_layer(name: str, **settings: Any) -> Any:
+    """Attention with random weights, for a map of 5 x 5 or a window of 3 x 2."""
+    home, kind, _ = table.ADAPTERS[name]
+    build = getattr(import_module(home), kind)
+    config = SimpleNamespace(**vars(CONFIG) | settings)
+    if name in WINDOWS:
+        layer = build(config, 24, 3, (3, 2))
+    elif name == "VitDetAttention":
+        layer = build(config, (5, 5))
+    elif name == "SegGptAttention":
+        layer = build(config)
+    else:
+        layer = build(config, 0)
+    draw = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            fresh = torch.randn(parameter.shape, generator=draw)
+            parameter.copy_(fresh * parameter.shape[-1] ** -0.5)
+    return layer.eval()

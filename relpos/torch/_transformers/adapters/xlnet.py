@@ -144,7 +144,7 @@ class _XLNetRelativeAttention(Swapped):
     ) -> Any:
         """Return attention of one stream, (rows, B, H, D), and weights (Lq, Lk, B, H).
 
-        A mapping (M, L, B) says to which token of the text each row of a stream belongs.
+        A mapping (M, L, B) says to which token of the text each row belongs.
         """
         query = _project(rows, self.q)
         if mapping is not None:

@@ -27,7 +27,7 @@ from relpos.torch.nn import _positions
 class Terms(_positions.Terms, total=False):
     """Keywords of `attention` that a module of a model makes of its positions."""
 
-    labels: torch.Tensor
+    labels: torch.Tensor | tuple[torch.Tensor, ...]
     position_query: torch.Tensor
     beyond: str
     query_offset: int
