@@ -225,8 +225,9 @@ def integers_of(name: str, value: object) -> Array:
         return array[...]
     memory = stored(array)
     # NumPy makes objects of ints that do not fit its integers: name the largest.
-    if array.dtype.kind == "O" and all(type(item) is int for item in memory.flat):
-        large = max(map(int, memory.flat), key=abs, default=0)
+    items = memory.ravel() if array.dtype.kind == "O" else None
+    if items is not None and all(type(item) is int for item in items):
+        large = max(map(int, items), key=abs, default=0)
         if not _INT64.min <= large <= _INT64.max:
             raise ValueError(
                 f"{name}: got {short(large)}, which does not fit int64; expected "

@@ -359,3 +359,10 @@ segment_ranges([[0]] * 2, [[0]] * 3) -> ValueError: key_segments: …(3, 1) do n
 @every_row(BAD_SEGMENTS)
 def test_bad_segments(row):
     check(row, vars(relpos))
+
+
+def test_segments_of_many_axes_are_refused_by_name():
+    axes = 40 if int(np.__version__.partition(".")[0]) > 1 else 32
+    segments = np.full((1,) * (axes - 1) + (3,), None)
+    with pytest.raises(TypeError, match=r"^query_segments: got dtype object; expected"):
+        relpos.segment_ranges(segments)
