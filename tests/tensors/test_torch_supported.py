@@ -130,12 +130,18 @@ def same(got, want, **tolerance):
 
 
 def floats_to(tensors, dtype):
+    """Convert floating tensors, but no positions to 16 bits: they would be others."""
+    kept = POSITIONS if dtype.itemsize == 2 else ()
     return {
         name: x.to(dtype)
-        if isinstance(x, torch.Tensor) and x.is_floating_point()
+        if isinstance(x, torch.Tensor) and x.is_floating_point() and name not in kept
         else x
         for name, x in tensors.items()
     }
+
+
+#: Operands that are positions, which bfloat16 would have rounded.
+POSITIONS = ("positions", "coordinates")
 
 
 # ---- what "yes" promises -------------------------------------------------------------
