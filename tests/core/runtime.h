@@ -96,9 +96,11 @@ fork_unit(void *context, int64_t unit, int worker)
 static int
 check_fork(void)
 {
-    fork_t x = {.caller = pthread_self()};
+    fork_t x = {.caller = pthread_self(), .child = -1};
+    rp_status status = RP_OK;
     fflush(NULL);
-    rp_status status = rp_parallel(64, fork_unit, &x, 2);
+    while (!x.has_forked) /* the workers may take all units */
+        status = rp_parallel(64, fork_unit, &x, 2);
     if (x.child == 0) {
         int is_wrong = complain(status != RP_INTERRUPTED, "a call in a forked child");
         x.has_forked = 1;
@@ -124,7 +126,7 @@ sleep_unit(void *context, int64_t unit, int worker)
     const pthread_t *caller = context;
     (void)unit;
     (void)worker;
-    usleep(pthread_equal(*caller, pthread_self()) ? 1000 : 200000);
+    usleep(pthread_equal(*caller, pthread_self()) ? 100 : 200000);
 }
 
 /* Who waits for the last of the workers polls signals meanwhile, 20 times a second; without a
