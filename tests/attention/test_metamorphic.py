@@ -87,6 +87,30 @@ def test_3_clipping_is_repeating_the_end_rows(isa, dtype, lq, lk, with_values):
 
 
 @both_dtypes
+@pytest.mark.parametrize(("lq", "lk"), [(1, 40), (40, 300), (300, 170)])
+@pytest.mark.parametrize("names", [("rel_query",), ("rel_key", "rel_query")])
+@pytest.mark.parametrize("beyond", ["clip", "zero"])
+@pytest.mark.parametrize("causal", [False, True])
+def test_3_rows_of_rel_query_that_repeat(isa, dtype, lq, lk, names, beyond, causal):
+    """Tiles beyond a table have the bits of a table that has its end rows again."""
+    rng = np.random.default_rng(3)
+    inputs = inputs_of(rng, lq, lk, dtype)
+    reach = max(lq, lk) - 1
+    further = {"query_offset": 0, "is_causal": causal}
+    positions = np.arange(-reach, reach + 1)
+    for k in (0, 1, 4, reach // 2, reach + 9):
+        short = {name: normal(rng, 2 * k + 1, 16).astype(dtype) for name in names}
+        row = np.clip(positions, -k, k) + k
+        full = {name: table[row] for name, table in short.items()}
+        for table in full.values():
+            table[(abs(positions) > k) & (beyond == "zero")] = 0
+        got = run(*inputs, beyond=beyond, **short, **further)
+        want = run(*inputs, **full, **further)
+        assert_bitwise(got.lse, want.lse)
+        assert_bitwise(got.out, want.out)
+
+
+@both_dtypes
 @both_paths
 def test_4_one_row_tables_say_nothing_about_position(isa, dtype, lq, lk):
     rng = np.random.default_rng(4)

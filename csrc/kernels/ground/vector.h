@@ -152,6 +152,32 @@ choose(VI chosen, V a, V b)
     RP_SHUFFLE(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
 #endif
 
+/* RP_MIXh takes the lanes i in which i & h is set from b, and the others from a. */
+#ifdef RP_BLEND
+#define RP_MIX1(a, b) ((V)RP_BLEND(0xaaaa, a, b))
+#define RP_MIX2(a, b) ((V)RP_BLEND(0xcccc, a, b))
+#define RP_MIX4(a, b) ((V)RP_BLEND(0xf0f0, a, b))
+#define RP_MIX8(a, b) ((V)RP_BLEND(0xff00, a, b))
+#elif RP_LANES == 2
+#define RP_MIX1(a, b) RP_SHUFFLE(a, b, 0, 3)
+#elif RP_LANES == 4
+#define RP_MIX1(a, b) RP_SHUFFLE(a, b, 0, 5, 2, 7)
+#define RP_MIX2(a, b) RP_SHUFFLE(a, b, 0, 1, 6, 7)
+#elif RP_LANES == 8
+#define RP_MIX1(a, b) RP_SHUFFLE(a, b, 0, 9, 2, 11, 4, 13, 6, 15)
+#define RP_MIX2(a, b) RP_SHUFFLE(a, b, 0, 1, 10, 11, 4, 5, 14, 15)
+#define RP_MIX4(a, b) RP_SHUFFLE(a, b, 0, 1, 2, 3, 12, 13, 14, 15)
+#else
+#define RP_MIX1(a, b)                                                                  \
+    RP_SHUFFLE(a, b, 0, 17, 2, 19, 4, 21, 6, 23, 8, 25, 10, 27, 12, 29, 14, 31)
+#define RP_MIX2(a, b)                                                                  \
+    RP_SHUFFLE(a, b, 0, 1, 18, 19, 4, 5, 22, 23, 8, 9, 26, 27, 12, 13, 30, 31)
+#define RP_MIX4(a, b)                                                                  \
+    RP_SHUFFLE(a, b, 0, 1, 2, 3, 20, 21, 22, 23, 8, 9, 10, 11, 28, 29, 30, 31)
+#define RP_MIX8(a, b)                                                                  \
+    RP_SHUFFLE(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 24, 25, 26, 27, 28, 29, 30, 31)
+#endif
+
 /* A join adds lanes i and i + h of every 2 h lanes of a, and of b, in two shuffles and one
  * addition: h = VL / 2 first, then half of it each time. The lanes of VL vectors that are so
  * joined two by two have their sums, which RP_IN_ORDER puts in order. */
@@ -219,6 +245,31 @@ max_lanes(V x)
     x = vmax(x, RP_SWAP2(x));
 #endif
     return vmax(x, RP_SWAP1(x));
+}
+
+/* rows[i][l] = rows[i + l][l] for i < VL, of 2 VL - 1 rows: lane l moves up l rows, one bit of
+ * l in each of log2(VL) rounds. */
+RP_INLINE void
+shear(V rows[2 * VL - 1])
+{
+#if RP_LANES > 8
+#pragma GCC unroll 32
+    for (int i = 0; i < VL + 7; i++)
+        rows[i] = RP_MIX8(rows[i], rows[i + 8]);
+#endif
+#if RP_LANES > 4
+#pragma GCC unroll 32
+    for (int i = 0; i < VL + 3; i++)
+        rows[i] = RP_MIX4(rows[i], rows[i + 4]);
+#endif
+#if RP_LANES > 2
+#pragma GCC unroll 32
+    for (int i = 0; i < VL + 1; i++)
+        rows[i] = RP_MIX2(rows[i], rows[i + 2]);
+#endif
+#pragma GCC unroll 32
+    for (int i = 0; i < VL; i++)
+        rows[i] = RP_MIX1(rows[i], rows[i + 1]);
 }
 
 /* rows[i][j] -> rows[j][i], by log2(VL) rounds of the perfect shuffle. */

@@ -1,8 +1,111 @@
-/* shears.h: whole loops over the rows of matrices: sheared rows, and rows of one number. */
+/* shears.h: diagonals of lines, and whole loops over the rows of matrices: sheared rows, and
+ * rows of one number. */
 #ifndef RELPOS_TESTS_CORE_MICRO_SHEARS_H
 #define RELPOS_TESTS_CORE_MICRO_SHEARS_H
 
-#include "numbers.h"
+#include "products.h"
+
+/* ---- products by band column ----------------------------------------------------------- */
+
+static void
+check_shear(source_t *s)
+{
+    const matrix_t from = take_matrix(s, 2 * VL - 1, VL, RP_OWN, PLAIN);
+    V rows[2 * VL - 1];
+    spoil(s, &from);
+    for (int i = 0; i < 2 * VL - 1; i++)
+        memcpy(&rows[i], cell(&from, i, 0), sizeof rows[i]);
+    start_kernel();
+    shear(rows);
+    for (int i = 0; i < VL; i++)
+        for (int l = 0; l < VL; l++)
+            expect((double)rows[i][l], number(&from, i + l, l), 0, i, l);
+}
+
+/* Lines of NR numbers side by side, of which the first `columns` count. */
+static matrix_t
+blank_lines(source_t *s, int64_t count, int64_t columns)
+{
+    return (matrix_t){(char *)blank_line(s, count * NR),
+                      NR * (ptrdiff_t)sizeof(T),
+                      (ptrdiff_t)sizeof(T),
+                      count,
+                      columns,
+                      RP_OWN};
+}
+
+/* lines = table rows times a panel, or its first half. */
+static void
+check_set_lines(source_t *s)
+{
+    const int64_t rows = TAIL_ROWS * between(s, -1, (BQ + NR) / TAIL_ROWS);
+    const int64_t depth = extent(s, 70), keys = once_in(s, 3) ? VL : NR;
+    const matrix_t table = take_matrix(s, RP_MAX(rows, 0), depth, RP_OWN, PLAIN);
+    const matrix_t lines = blank_lines(s, RP_MAX(rows, 0), keys);
+    const T *panel = take_panels(s, NR, depth);
+    start_kernel();
+    set_lines((const T *)table.at, step_of(&table), rows, panel, keys, depth,
+              (T *)lines.at);
+    allow_matrix(&lines);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t n = 0; n < keys; n++)
+            expect_sum((T)number(&lines, i, n), panel_sum(&table, panel, depth, i, n),
+                       i, n);
+}
+
+/* A tile of logits, and what the pair of row m and key n adds. */
+static void
+expect_added(const matrix_t *tile, const matrix_t *constant, int64_t m, int64_t n,
+             double term)
+{
+    sum_t sum = {0};
+    add_term(&sum, constant ? number(constant, m, 0)
+                            : (double)*(const T *)before_kernel(cell(tile, m, n)));
+    add_term(&sum, term);
+    expect_sum((T)number(tile, m, n), sum, m, n);
+}
+
+static void
+check_add_sheared(source_t *s)
+{
+    const int rows = VL * (int)between(s, 1, BQ / VL), keys = once_in(s, 3) ? VL : NR;
+    const matrix_t lines = take_dense(s, BQ, NR), before = take_dense(s, NR, NR);
+    const matrix_t tile = take_matrix(s, rows, keys, RP_OWN, PLAIN);
+    const matrix_t constant = take_matrix(s, rows, 1, RP_OWN, REPEATED);
+    const matrix_t *one = once_in(s, 2) ? &constant : NULL;
+    const int is_one_line = once_in(s, 3);
+    start_kernel();
+    add_sheared((const T *)lines.at, (const T *)before.at, is_one_line ? 0 : NR, rows,
+                keys, one ? (const T *)one->at : NULL, step_of(&constant), (T *)tile.at,
+                step_of(&tile));
+    allow_matrix(&tile);
+    for (int64_t m = 0; m < rows; m++)
+        for (int64_t n = 0; n < keys; n++) {
+            const int64_t c = n - m + BQ - 1;
+            expect_added(&tile, one, m, n,
+                         c < BQ ? number(&lines, c, n)
+                                : number(&before, is_one_line ? 0 : c - BQ, n));
+        }
+}
+
+static void
+check_add_line(source_t *s)
+{
+    const int rows = (int)between(s, 0, BQ), keys = once_in(s, 3) ? VL : NR;
+    const matrix_t line = take_dense(s, 1, NR);
+    const matrix_t tile = take_matrix(s, rows, keys, RP_OWN, PLAIN);
+    const matrix_t constant = take_matrix(s, rows, 1, RP_OWN, REPEATED);
+    const matrix_t *one = once_in(s, 2) ? &constant : NULL;
+    start_kernel();
+    add_line((const T *)line.at, rows, keys, one ? (const T *)one->at : NULL,
+             step_of(&constant), (T *)tile.at, step_of(&tile));
+    allow_matrix(&tile);
+    for (int64_t m = 0; m < rows; m++)
+        for (int64_t n = 0; n < keys; n++)
+            expect_added(&tile, one, m, n, number(&line, 0, n));
+}
+
+/* ---- whole loops ----------------------------------------------------------------------- */
 
 static void
 check_index_rows(source_t *s)

@@ -69,7 +69,7 @@ typedef struct {
 typedef struct {
     plan_t plan; /* of the forward: paths, bands, keys and values of the wave */
     const rp_gradients *g;
-    packed_t key_rows, query_rows, value_panels; /* tables, as products need them */
+    packed_t key_rows, value_panels; /* tables, as products need them */
     int key_rows_bad;
     int copy_keys, correct_ends;
     int narrow;                /* rel_key is met by a band of few columns */

@@ -16,7 +16,7 @@
 #include "weightless.h"
 
 enum {
-    RP_MOST_TABLES = 5, /* packed for one call: by the backward */
+    RP_MOST_TABLES = 4, /* packed for one call: by the backward */
 };
 
 typedef struct {

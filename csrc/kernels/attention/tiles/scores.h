@@ -14,8 +14,7 @@ static rp_interval
 open_columns(const plan_t *plan, const tile_t *t)
 {
     const rp_interval none = {0, 0};
-    int added = adds_bias(&plan->bias, plan->bias_first) || is_used(&plan->rel_query);
-    return added ? none : t->shown;
+    return adds_bias(&plan->bias, plan->bias_first) ? none : t->shown;
 }
 
 /* The largest of s[first] to s[end - 1], whole vectors, and top, by lane. */
@@ -80,10 +79,13 @@ score_tile(const plan_t *plan, scratch_t *w, queries_t *q, tile_t *t, const T *k
         fill_bias(&plan->bias, q, t);
     else
         constant = fill_rel_key(plan, w, q, t, &step);
+    if (is_used(&plan->rel_query)) {
+        add_rel_query(plan, w, q, t, keys, constant, step);
+        constant = NULL;
+    }
     t->open = open_columns(plan, t);
     int capped = plan->p->softcap > 0;
     add_content(plan, q, t, keys, constant, step, capped ? NULL : w->lane_max);
-    add_rel_query(plan, w, q, t);
     if (capped)
         cap_tile(plan, w, q, t);
     if (!all_open(t)) {

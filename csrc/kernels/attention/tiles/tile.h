@@ -23,14 +23,21 @@ typedef struct {
     T *value_sums;      /* (BQ, rows of rel_value): sum of p by table row, likewise */
 } queries_t;
 
+/* Numbers of each pair of a band column and a key, in lines of NR keys: of each panel of a key
+ * tile, those of its last two query tiles (terms/rel_query.h). */
+typedef struct {
+    T *lines;      /* (key_tile / NR, 2, BQ, NR) */
+    int64_t *last; /* (key_tile / NR): i0 of a panel's last query tile; -1: none yet */
+} band_lines_t;
+
 /* The buffers that one worker of the forward has for itself; the backward's has one inside.
  * */
 typedef struct {
-    T *scores;   /* (BQ, lds) */
-    T *lane_max; /* (BQ, VL): running maxima of a tile's rows; NULL: not wanted */
-    T *slopes;   /* (BQ, key_tile): those of the cap; NULL: not wanted */
-    T *bias;     /* (lds): rel_bias over the band of a tile */
-    T *keys;     /* (MR, D) then (MR, BQ + MR + 2 NR): rel_query's operands */
+    T *scores;         /* (BQ, lds) */
+    T *lane_max;       /* (BQ, VL): running maxima of a tile's rows; NULL: not wanted */
+    T *slopes;         /* (BQ, key_tile): those of the cap; NULL: not wanted */
+    T *bias;           /* (lds): rel_bias over the band of a tile */
+    band_lines_t dots; /* k.C */
     queries_t *queries;
 } scratch_t;
 

@@ -85,6 +85,7 @@ backward_head(const gradients_t *gp, grad_scratch_t *w, visit_t *x, int64_t slic
     clear_partials(gp, w, x, tiles);
     for (int64_t j0 = x->chunk * gp->chunk_keys; j0 < end; j0 += plan->key_tile) {
         int keys_bad = gp->keys_bad[slice * plan->key_tiles + j0 / plan->key_tile];
+        start_band_lines(plan, &w->forward.dots);
         for (int64_t tile = tiles.begin; tile < tiles.end; tile++) {
             if (rp_stopping())
                 return;

@@ -46,7 +46,7 @@ lay_out_grad_scratch(const gradients_t *gp, arena_t *arena, grad_scratch_t *w)
     if (plan->p->softcap > 0)
         w->forward.slopes = take_numbers(arena, BQ * plan->key_tile);
     w->forward.bias = take_numbers(arena, plan->p->rel_bias.array.data ? plan->lds : 0);
-    w->forward.keys = take_numbers(arena, rel_query_scratch(plan));
+    lay_out_band_lines(plan, arena, &w->forward.dots);
     w->grads = take_numbers(arena, BQ * plan->lds + MR);
     w->grad_key = take_numbers(arena, (gp->chunk_keys + MR) * plan->D_pad);
     w->grad_value = take_numbers(arena, (gp->chunk_keys + MR) * plan->Dv_pad);

@@ -135,7 +135,7 @@ start_backward(gradients_t *gp)
         start_queries_met(gp);
     if (!status)
         gp->key_rows_bad =
-            table_not_finite(&gp->key_rows) || packed_not_finite(&gp->query_rows);
+            table_not_finite(&gp->key_rows) || packed_not_finite(&plan->rel_query);
     plan->bias_first = fills_bias_first(plan);
     return status;
 }

@@ -15,15 +15,12 @@ plan_gradient_tables(gradients_t *gp)
 {
     plan_t *plan = &gp->plan;
     const rp_attention *p = plan->p;
-    const double factor = p->scale * RP_LOG2E;
     gp->key_rows.path = plan->rel_key.path;
-    gp->query_rows.path = plan->rel_query.path;
     gp->value_panels.path = plan->rel_value.path;
     gp->value_panels.stride = RP_ROUND_UP(p->rel_value.rows, VL);
     add_table(plan, &plan->rel_key, &p->rel_key, p->Dp, 1, 1);
     add_table(plan, &gp->key_rows, &p->rel_key, p->Dp, 0, 1);
-    add_table(plan, &plan->rel_query, &p->rel_query, p->D, 1, factor);
-    add_table(plan, &gp->query_rows, &p->rel_query, p->D, 0, factor);
+    add_table(plan, &plan->rel_query, &p->rel_query, p->D, 0, p->scale * RP_LOG2E);
     add_table(plan, &gp->value_panels, &p->rel_value, p->Dv, 1, 1);
 }
 

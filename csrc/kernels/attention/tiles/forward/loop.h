@@ -121,12 +121,14 @@ forward_unit(void *context, int64_t unit, int worker)
         end = RP_MAX(end, q->seen.end);
     }
     for (int64_t j0 = begin / plan->key_tile * plan->key_tile; j0 < end;
-         j0 += plan->key_tile)
+         j0 += plan->key_tile) {
+        start_band_lines(plan, &w.dots);
         for (int i = 0; i < tiles; i++) {
             if ((i > 0 || j0 > begin) && rp_stopping())
                 return;
             visit_tile(plan, &w, &w.queries[i], j0);
         }
+    }
     for (int i = 0; i < tiles; i++)
         write_queries(plan, &w.queries[i]);
 }

@@ -15,7 +15,7 @@ lay_out_scratch(const plan_t *plan, arena_t *arena, scratch_t *w)
     w->lane_max = take_numbers(arena, BQ * VL);
     w->slopes = NULL;
     w->bias = take_numbers(arena, p->rel_bias.array.data ? plan->lds : 0);
-    w->keys = take_numbers(arena, rel_query_scratch(plan));
+    lay_out_band_lines(plan, arena, &w->dots);
     w->queries = take(arena, plan->block_tiles, sizeof(queries_t));
     for (int i = 0; i < plan->block_tiles; i++) {
         q.content = take_numbers(arena, BQ * plan->D_pad);

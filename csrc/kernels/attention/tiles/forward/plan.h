@@ -6,6 +6,8 @@
 
 enum {
     RP_BLOCK_TILES = 4, /* query tiles that share a slice of keys, threads allowing */
+    RP_BLOCK_SHEARED =
+        8, /* with rel_query, whose products only the first has more of */
 };
 
 /* How many slices a wave takes. */
@@ -24,7 +26,7 @@ plan_blocks(plan_t *plan)
 {
     int64_t tiles = plan->Lq_pad / BQ, heads = plan->slices * plan->group;
     int64_t wanted = plan->p->threads > 1 ? 4 * plan->p->threads : 1;
-    plan->block_tiles = RP_BLOCK_TILES;
+    plan->block_tiles = is_used(&plan->rel_query) ? RP_BLOCK_SHEARED : RP_BLOCK_TILES;
     while (plan->block_tiles > 1 &&
            heads * ((tiles + plan->block_tiles - 1) / plan->block_tiles) < wanted)
         plan->block_tiles /= 2;
@@ -39,7 +41,7 @@ plan_forward(plan_t *plan, const rp_attention *p)
     plan_bias(&plan->bias, p, NULL);
     plan_tiles(plan, RP_KEY_TILE);
     add_table(plan, &plan->rel_key, &p->rel_key, p->Dp, 1, 1);
-    add_table(plan, &plan->rel_query, &p->rel_query, p->D, 1, p->scale * RP_LOG2E);
+    add_table(plan, &plan->rel_query, &p->rel_query, p->D, 0, p->scale * RP_LOG2E);
     add_table(plan, &plan->rel_value, &p->rel_value, p->Dv, 0, 1);
     plan_waves(plan);
     plan_blocks(plan);
