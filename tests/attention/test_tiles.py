@@ -97,6 +97,18 @@ def test_bands_of_values(isa, lk):
     check_all(*band_of_values(lk))
 
 
+def test_query_tiles_that_pass_keys_over(isa):
+    """Tiles behind them share no products of rel_query with the tile before."""
+    rng = np.random.default_rng(8)
+    inputs = qkv(rng, (), 2, 250, 300, 13, 11)
+    keywords = terms(rng, "both_tables", 2, 250, 300, 13, 11, offset=40)
+    mask = np.zeros((250, 300))
+    mask[96:192, :100] = -np.inf
+    check_all(
+        (*inputs, mask), keywords, dense_oracle.attention(*inputs, mask, **keywords)
+    )
+
+
 # ---- sums of half the terms ----------------------------------------------------------
 
 # Products of queries and keys take 64 terms at a time, as two sums of half as many.

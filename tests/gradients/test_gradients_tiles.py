@@ -148,6 +148,43 @@ def test_a_table_as_far_away_as_may_be(isa, offset):
         assert got is want is None or assert_bitwise(got, want) is None
 
 
+# ---- lines of dS by position ---------------------------------------------------------
+
+
+@cache
+def of_keys(place, beyond, rows, first):
+    """A table that keys meet: smaller than the positions of a tile, and larger."""
+    rng = np.random.default_rng([list(PLACES).index(place), rows])
+    inputs = tokens(rng, (), 2, 200, 330, 12, 10)
+    inputs["rel_query"] = normal(rng, 2, rows, 12)
+    settings = PLACES[place] | {"beyond": beyond, "min_relative_position": first}
+    return Case(Problem.drawn(rng, inputs, settings))
+
+
+@pytest.mark.parametrize("beyond", ["clip", "zero"])
+@pytest.mark.parametrize("place", PLACES)
+def test_rows_that_keys_meet(isa, place, beyond):
+    for rows, first in ((7, -3), (70, -35), (900, -250), (1, 0)):
+        of_keys(place, beyond, rows, first).check()
+
+
+@cache
+def passed_over():
+    """Queries of a few tiles in the middle see only the last keys."""
+    rng = np.random.default_rng(8)
+    inputs = tokens(rng, (), 2, 250, 300, 12, 10)
+    inputs |= {"rel_key": normal(rng, 549, 12), "rel_query": normal(rng, 2, 549, 12)}
+    mask = np.ones((250, 300), bool)
+    mask[96:192, :100] = False
+    settings = {"query_offset": 40, "min_relative_position": -289, "attn_mask": mask}
+    return Case(Problem.drawn(rng, inputs, settings))
+
+
+def test_query_tiles_that_pass_keys_over(isa):
+    """The tile behind them has no lines of the one before."""
+    passed_over().check()
+
+
 # ---- sums by offset and by key -------------------------------------------------------
 
 # Windows make tiles narrow, another width for each tile of queries. What a wide one

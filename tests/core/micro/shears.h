@@ -88,6 +88,48 @@ check_add_sheared(source_t *s)
         }
 }
 
+/* Every number of d goes back to the line that add_sheared has it from. */
+static void
+check_shear_back(source_t *s)
+{
+    const int rows = VL * (int)between(s, 1, BQ / VL), keys = once_in(s, 3) ? VL : NR;
+    const matrix_t d = take_matrix(s, rows, keys, RP_OWN, PLAIN);
+    const matrix_t lines = blank_lines(s, BQ, NR), before = take_dense(s, NR, NR);
+    start_kernel();
+    shear_back((const T *)d.at, step_of(&d), rows, keys, (T *)lines.at, (T *)before.at);
+    allow_matrix(&lines);
+    allow_matrix(&before);
+    for (int64_t c = 0; c < BQ + NR; c++)
+        for (int64_t n = 0; n < NR; n++) {
+            const matrix_t *to = c < BQ ? &lines : &before;
+            const int64_t m = n - c + BQ - 1, line = c < BQ ? c : c - BQ;
+            sum_t sum = {0};
+            if (n < keys && 0 <= m && m < rows)
+                add_term(&sum, number(&d, m, n));
+            if (c >= BQ)
+                add_term(&sum, (double)*(const T *)before_kernel(cell(to, line, n)));
+            expect_sum((T)number(to, line, n), sum, line, n);
+        }
+}
+
+static void
+check_join_lines(source_t *s)
+{
+    const int count = (int)between(s, 1, BQ);
+    const matrix_t lines = take_dense(s, RP_MAX(count, TAIL_ROWS), NR);
+    start_kernel();
+    join_lines((T *)lines.at, count);
+    allow((T *)lines.at, TAIL_ROWS * NR * sizeof(T));
+    for (int64_t n = 0; n < NR; n++) {
+        sum_t sum = {0};
+        for (int64_t c = 0; c < count; c++)
+            add_term(&sum, *(const T *)before_kernel(cell(&lines, c, n)));
+        expect_sum((T)number(&lines, 0, n), sum, 0, n);
+        for (int64_t c = 1; c < TAIL_ROWS; c++)
+            expect(number(&lines, c, n), 0, 0, c, n);
+    }
+}
+
 static void
 check_add_line(source_t *s)
 {

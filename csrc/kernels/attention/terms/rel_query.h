@@ -25,7 +25,8 @@ static void
 lay_out_band_lines(const plan_t *plan, arena_t *arena, band_lines_t *all)
 {
     int64_t panels = lined_panels(plan);
-    all->lines = take_numbers(arena, panels * 2 * BQ * NR);
+    /* products of columns read up to a whole micro-tile behind the last line */
+    all->lines = take_numbers(arena, panels * 2 * BQ * NR + MR);
     all->last = take(arena, panels, sizeof(int64_t));
 }
 
@@ -41,7 +42,8 @@ start_band_lines(const plan_t *plan, band_lines_t *all)
 typedef struct {
     int64_t j, column; /* first key; its band column with the last query of the tile */
     T *lines, *before; /* those from `column` on; from `column + BQ` on */
-    int follows;       /* whether the query tile before has filled these */
+    int64_t *last;     /* i0 of the panel's last query tile */
+    int follows;       /* whether that is the one before, which has filled `before` */
 } panel_lines_t;
 
 /* Those of the query tile at i0 and the panel that begins with key j. */
@@ -49,12 +51,14 @@ static panel_lines_t
 lines_of_panel(const plan_t *plan, const band_lines_t *all, int64_t i0, int64_t j)
 {
     int64_t panel = j % plan->key_tile / NR, odd = i0 / BQ % 2;
+    int64_t *last = all->last + panel;
     T *lines = all->lines + panel * 2 * BQ * NR;
     return (panel_lines_t){.j = j,
                            .column = j - i0 + plan->Lq_pad - BQ,
                            .lines = lines + odd * BQ * NR,
                            .before = lines + (1 - odd) * BQ * NR,
-                           .follows = all->last[panel] == i0 - BQ};
+                           .last = last,
+                           .follows = *last == i0 - BQ};
 }
 
 /* Whether `count` band columns have one row of the table, or none: beyond one of its ends. */
@@ -66,6 +70,17 @@ lie_beyond(const plan_t *plan, int64_t b, int64_t column, int64_t count)
     int64_t r = column + plan->band.position - rp_query_offset(plan->p, b);
     return r + count - 1 < table->first + clip ||
            r >= table->first + table->rows - clip;
+}
+
+/* The packed rows from a band column on, of a tile of head h: BQ + NR, or TAIL_ROWS where all
+ * columns of the tile lie beyond the table. */
+RP_INLINE const T *
+rows_from(const plan_t *plan, int64_t b, int64_t h, int64_t column)
+{
+    const band_t *band = &plan->query_band;
+    int64_t packed = RP_MAX(RP_MIN(column, band->end - TAIL_ROWS), band->first);
+    return copy_of(&plan->rel_query, b, h) +
+           (packed - band->first) * plan->rel_query.padded;
 }
 
 /* How many of `rows` rows, TAIL_ROWS or a multiple, a product takes at a time: whole
@@ -150,8 +165,7 @@ fill_lines(const plan_t *plan, const queries_t *q, const panel_lines_t *x,
 {
     const rp_attention *p = plan->p;
     const ptrdiff_t width = plan->rel_query.padded;
-    const T *table =
-        copy_of(&plan->rel_query, q->b, q->h) + (x->column - plan->band.first) * width;
+    const T *table = rows_from(plan, q->b, q->h, x->column);
     int64_t columns = plan->band.end - x->column;
     int64_t keys = RP_MIN(NR, RP_ROUND_UP(p->Lk, VL) - x->j);
     int64_t first = (BQ - q->rows) / TAIL_ROWS * TAIL_ROWS;
@@ -180,7 +194,7 @@ add_rel_query(const plan_t *plan, scratch_t *w, const queries_t *q, const tile_t
     for (int n = 0; n < t->columns; n += NR) {
         panel_lines_t x = lines_of_panel(plan, &w->dots, q->i0, t->j0 + n);
         int count = RP_MIN(NR, t->columns - n);
-        w->dots.last[x.j % plan->key_tile / NR] = q->i0;
+        *x.last = q->i0;
         rp_assert(plan->band.first <= x.column && x.column < plan->band.end);
         int is_one_line = lie_beyond(plan, q->b, x.column, BQ + NR - 1);
         int was_one_line =
@@ -196,37 +210,121 @@ add_rel_query(const plan_t *plan, scratch_t *w, const queries_t *q, const tile_t
 
 /* ---- backward ---------------------------------------------------------------------- */
 
-/* s = scale * k.C: grad_key and grad of rel_query, MR keys at a time. */
+/* The way back of add_sheared: lines = d of `rows` rows and `keys` keys by band column, 0 where
+ * there is none, and before += what lies in the columns behind them. Rows and keys are whole
+ * vectors. */
+static void
+shear_back(const T *d, ptrdiff_t ld, int rows, int keys, T *lines, T *before)
+{
+    static const T zeros[NR] = {0};
+    for (int n = 0; n < NR; n += VL) {
+        int c = 0, begin = n < keys ? n : BQ; /* earlier columns have no pair */
+        for (; c < begin; c++)
+            store(lines + c * NR + n, (V){0});
+        for (; n < keys && c <= BQ + n; c += VL) {
+            int m = n - c + BQ - VL; /* line c + VL - 1 begins with this row */
+            int is_low = 0 <= m && m < rows, is_high = m + VL < rows;
+            const T *low = is_low ? d + m * ld + n : zeros;
+            const T *high = is_high ? d + (m + VL) * ld + n : zeros;
+            T *to = n + (c < BQ ? lines + c * NR : before + (c - BQ) * NR);
+            V x[2 * VL - 1];
+            shear_lines(low, is_low ? ld : 0, high, is_high ? ld : 0, x);
+#pragma GCC unroll 16
+            for (int i = 0; i < VL; i++, to += NR)
+                store(to, c < BQ ? x[VL - 1 - i] : load(to) + x[VL - 1 - i]);
+        }
+    }
+}
+
+/* The first of some lines becomes their sum, others of TAIL_ROWS become 0. */
+static void
+join_lines(T *lines, int count)
+{
+    column_totals(lines, NR, count, NR, lines);
+    memset(lines + NR, 0, (TAIL_ROWS - 1) * NR * sizeof(T));
+}
+
+/* s = scale * k.C: grad_key and grad of rel_query, from `count` lines of dS from `column` on,
+ * of which those behind the band have hidden pairs only. Beyond an end of the table all meet
+ * one row, or none. */
+static void
+multiply_lines(const gradients_t *gp, grad_scratch_t *w, const visit_t *x, int keys_bad,
+               int64_t j, int64_t column, int64_t count, T *lines)
+{
+    const plan_t *plan = &gp->plan;
+    const ptrdiff_t width = plan->D_pad;
+    int64_t chunk_key = x->chunk * gp->chunk_keys;
+    int64_t end = RP_MIN(plan->p->Lk, chunk_key + gp->chunk_keys);
+    int64_t keys = RP_MIN(NR, end - j);
+    int64_t rows = RP_MIN(count, plan->band.end - column), terms = rows;
+    T *sums = partial_of(gp, RP_GRAD_QUERY, x->index, x->chunk);
+    if (rows <= 0)
+        return;
+    if (lie_beyond(plan, x->q.b, column, rows)) {
+        if (plan->p->beyond == RP_ZERO)
+            return;
+        join_lines(lines, (int)rows);
+        rows = TAIL_ROWS;
+        terms = 1;
+    }
+    if (gp->g->grad_key.data)
+        add_columns(gp->key_rows_bad, lines, NR,
+                    rows_from(plan, x->q.b, x->q.h, column), width, keys, width, terms,
+                    NULL, w->grad_key + (j - chunk_key) * width, width);
+    sums = sums ? sums + (column - chunk_key) * width : NULL;
+    for (int64_t n = 0, taken; sums && n < rows; n += taken) {
+        taken = rows_at_once(rows - n);
+        add_rows(keys_bad, lines + n * NR, NR, x->keys + j * x->key_stride,
+                 x->key_stride, taken, width, keys, NULL, sums + n * width, width);
+    }
+}
+
+/* Multiplies the lines that the last query tile of a panel has left, if there is one. */
+static void
+finish_panel(const gradients_t *gp, grad_scratch_t *w, const visit_t *x, int keys_bad,
+             int64_t j)
+{
+    int64_t *last = &w->sheared.last[j % gp->plan.key_tile / NR];
+    panel_lines_t left = lines_of_panel(&gp->plan, &w->sheared, *last, j);
+    if (*last < 0)
+        return;
+    multiply_lines(gp, w, x, keys_bad, j, left.column, BQ, left.lines);
+    *last = -1;
+}
+
+/* Ends a key tile. */
+static void
+finish_rel_query(const gradients_t *gp, grad_scratch_t *w, const visit_t *x, int64_t j0,
+                 int keys_bad)
+{
+    for (int64_t n = 0; n < lined_panels(&gp->plan); n++)
+        finish_panel(gp, w, x, keys_bad, j0 + n * NR);
+}
+
+/* Shears dS of the tile back to lines by band column. Those of the query tile before are then
+ * complete, and are multiplied. */
 static void
 rel_query_grads(const gradients_t *gp, grad_scratch_t *w, const visit_t *x,
                 int keys_bad)
 {
-    enum { WIDTH = BQ + MR };
     const plan_t *plan = &gp->plan;
-    const ptrdiff_t width = plan->D_pad;
+    const int rows = RP_ROUND_UP(x->q.rows, VL);
     if (!is_used(&plan->rel_query))
         return;
-    const T *table =
-        copy_of(&plan->rel_query, x->q.b, x->q.h) - plan->band.first * width;
-    T *sums = partial_of(gp, RP_GRAD_QUERY, x->index, x->chunk);
-    int64_t chunk_key = x->chunk * gp->chunk_keys;
-    for (int n0 = 0; n0 < x->t.keys; n0 += MR) {
-        int keys = RP_MIN(MR, x->t.keys - n0);
-        /* no column beyond the last key's: the next chunk's sums begin there */
-        int64_t w0 = x->t.w0 + n0, columns = RP_MIN(BQ + keys - 1, plan->band.end - w0);
-        memset(w->corner, 0, MR * WIDTH * sizeof(T));
-        for (int m = 0; m < x->q.rows; m++)
-            for (int n = 0; n < keys; n++)
-                w->corner[n * WIDTH + n - m + BQ - 1] = x->d[m * x->t.ld + n0 + n];
-        T *grad_key = w->grad_key + (x->t.j0 + n0 - chunk_key) * width;
-        if (gp->g->grad_key.data)
-            add_rows(gp->key_rows_bad, w->corner, WIDTH, table + w0 * width, width, MR,
-                     width, columns, NULL, grad_key, width);
-        if (sums)
-            add_columns(keys_bad, w->corner, WIDTH,
-                        x->keys + (x->t.j0 + n0) * x->key_stride, x->key_stride,
-                        columns, width, keys, NULL, sums + (w0 - chunk_key) * width,
-                        width);
+    for (int m = x->q.rows_pad; m < rows; m++)
+        memset(x->d + m * x->t.ld, 0, (size_t)x->t.columns * sizeof(T));
+    for (int n = 0; n < x->t.columns; n += NR) {
+        int64_t j = x->t.j0 + n;
+        panel_lines_t at = lines_of_panel(plan, &w->sheared, x->q.i0, j);
+        if (!at.follows) {
+            finish_panel(gp, w, x, keys_bad, j);
+            memset(at.before, 0, NR * NR * sizeof(T));
+        }
+        shear_back(x->d + n, x->t.ld, rows, RP_MIN(NR, x->t.columns - n), at.lines,
+                   at.before);
+        multiply_lines(gp, w, x, keys_bad, j, at.column + BQ, at.follows ? BQ : NR,
+                       at.before);
+        *at.last = x->q.i0;
     }
 }
 

@@ -99,11 +99,11 @@ typedef struct {
     T *narrow_sums; /* (Dp, chunk_keys + Lq_pad): grad of a narrow band; NULL: none */
     double *offset_sums; /* (chunk_keys + Lq_pad): dS by band column of the chunk */
     double *v_sums; /* the same of what passes the cap; without one, the same array */
-    double *column_sums; /* (chunk_keys): dS by key of the chunk */
-    T *totals, *shares;  /* (BQ): dS and p by row of the tile; NULL: not wanted */
-    double *row;         /* (D_pad or Dp_pad): a sum of table or key rows */
-    T *tile_sums;        /* (lds + VL): either of them over one tile */
-    T *corner;           /* (MR, BQ + MR): dS of MR keys, by table row */
+    double *column_sums;  /* (chunk_keys): dS by key of the chunk */
+    T *totals, *shares;   /* (BQ): dS and p by row of the tile; NULL: not wanted */
+    double *row;          /* (D_pad or Dp_pad): a sum of table or key rows */
+    T *tile_sums;         /* (lds + VL): either of them over one tile */
+    band_lines_t sheared; /* dS */
     int clean[2]; /* columns up to which scores, grads have clean cells; -1: dirty */
 } grad_scratch_t;
 

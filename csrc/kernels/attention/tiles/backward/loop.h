@@ -86,6 +86,7 @@ backward_head(const gradients_t *gp, grad_scratch_t *w, visit_t *x, int64_t slic
     for (int64_t j0 = x->chunk * gp->chunk_keys; j0 < end; j0 += plan->key_tile) {
         int keys_bad = gp->keys_bad[slice * plan->key_tiles + j0 / plan->key_tile];
         start_band_lines(plan, &w->forward.dots);
+        start_band_lines(plan, &w->sheared);
         for (int64_t tile = tiles.begin; tile < tiles.end; tile++) {
             if (rp_stopping())
                 return;
@@ -93,6 +94,7 @@ backward_head(const gradients_t *gp, grad_scratch_t *w, visit_t *x, int64_t slic
                 !visits_nothing(gp, w, x, norms))
                 backward_tile(gp, w, x, keys, values, keys_bad);
         }
+        finish_rel_query(gp, w, x, j0, keys_bad);
     }
     if (tiles.end > tiles.begin)
         finish_chunk(gp, w, x, tiles);

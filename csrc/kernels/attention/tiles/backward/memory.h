@@ -59,7 +59,7 @@ lay_out_grad_scratch(const gradients_t *gp, arena_t *arena, grad_scratch_t *w)
         w->shares = take_numbers(arena, BQ);
     }
     w->tile_sums = take_numbers(arena, plan->lds + VL);
-    w->corner = take_numbers(arena, MR * (BQ + MR) + MR);
+    lay_out_band_lines(plan, arena, &w->sheared);
     w->offset_sums = w->v_sums = take(arena, offsets, sizeof(double));
     if (plan->p->softcap > 0)
         w->v_sums = take(arena, offsets, sizeof(double));
