@@ -20,7 +20,9 @@ def register() -> None:
     function that makes masks is registered too, without which models would have none.
 
     A model whose attention never asks stays eager, with a warning when it is made or
-    changed; `replace_attention` is for it. A second call has no effect.
+    changed; `replace_attention` is for it. A model that chooses a class of attention by
+    this name, such as SAM or Falcon, raises ValueError when it is made. A second call
+    has no effect.
 
     Raises
     ------
@@ -34,7 +36,8 @@ def register() -> None:
     gets 0, as by ``"sdpa"``; eager code gives it a mean. An argument that would change
     the result and has no counterpart raises ValueError, and so does a cache, whose keys
     are then unknown; another unknown argument is warned of.
-    ``post_init`` and ``set_attn_implementation`` of ``PreTrainedModel`` are wrapped.
+    Three methods of ``PreTrainedModel`` are wrapped: ``__init__``, ``post_init`` and
+    ``set_attn_implementation``.
 
     Examples
     --------
@@ -51,9 +54,11 @@ def register() -> None:
     torch.Size([1, 3, 16])
     """
     _need_transformers()
+    from relpos.torch._transformers.adapters.chosen import refuse_choices
     from relpos.torch._transformers.interface.registry import register as add
 
     add()
+    refuse_choices()
 
 
 def replace_attention(
@@ -61,11 +66,17 @@ def replace_attention(
 ) -> list[str]:
     """Swap the attention of a model for attention by relpos, without dense biases.
 
-    It is for models whose attention does not ask transformers' registry (DeBERTa V2 and
-    V3, WavLM, the audio encoders of Gemma 3n and Gemma 4), and for models that build a
-    dense bias before they call it (T5, mT5, Inkling, Wav2Vec2-Conformer with relative
-    positions). Their positions are given as a table, and no array of Lq x Lk is made.
+    It is for models whose attention does not ask transformers' registry, and for those
+    that build a dense bias before they call it. Their positions are given as a table,
+    and no array of Lq x Lk is made for each head.
     The model has the same results, and may be trained, saved and loaded as before.
+
+    - Text: DeBERTa in all versions, MPNet, XLNet, BLOOM, MPT, T5, mT5, Inkling.
+    - Speech: WavLM, SEW-D, Wav2Vec2-Conformer and FastSpeech2-Conformer with relative
+      positions, VITS, the encoder of SpeechT5, the audio encoders of Gemma 3n and 4.
+    - Vision: SAM, SAM-HQ, ViTDet, SegGPT, SLANeXt, GOT-OCR2, DeepSeek-OCR2,
+      Unlimited-OCR, PP-FormulaNet; in windows, whose biases stay one array for each
+      head, Swin V2, Swin2SR, and the Swin of Donut and of MaskFormer.
 
     Parameters
     ----------
@@ -73,8 +84,8 @@ def replace_attention(
         A model of transformers, or any module that has such parts. It is changed in
         place: modules get another class, of the same parameters, buffers and name.
     keep_positions : bool, default True
-        In inference, keep the projections of position embeddings of DeBERTa and
-        Wav2Vec2-Conformer from one call to the next; see Notes.
+        In inference, keep the projections of position embeddings of DeBERTa, SEW-D and
+        both Conformers from one call to the next; see Notes.
 
     Returns
     -------
@@ -99,7 +110,8 @@ def replace_attention(
     Notes
     -----
     Models that ask are set to ``attn_implementation="relpos"``; with another one their
-    modules raise ValueError. ``output_attentions=True`` of a call or a configuration
+    modules raise ValueError. BLOOM, MPT, MPNet and VITS do not ask, and are set to it
+    for its masks. ``output_attentions=True`` of a call or a configuration
     returns the weights that the model returns. A cache has the name of any version,
     ``cache`` or ``past_key_values``; a cache under another name, and an argument that
     relpos does not know, raise ValueError. Queries of padding are as in `register`; in

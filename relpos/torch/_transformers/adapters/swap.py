@@ -15,8 +15,8 @@ from relpos.torch._transformers.adapters.base import (
     Masked,
     Swapped,
 )
+from relpos.torch._transformers.adapters.chosen import PAGE, refuse_choices
 from relpos.torch._transformers.adapters.table import (
-    ADAPTERS,
     Match,
     class_of,
     match_of,
@@ -51,6 +51,7 @@ def replace(model: torch.nn.Module, keep_positions: bool) -> list[str]:
         check_methods(match.original, match.adapter)
         prepared.append(match.adapter.prepare(module))
     register()
+    refuse_choices()
     # Swapped modules that ask for attention need relpos's, and others its masks. Both
     # are set on the model around them.
     asking = _owners_of(model, swaps, Asking)
@@ -125,7 +126,7 @@ def _swaps(model: torch.nn.Module) -> list[Swap]:
         )
     raise ValueError(
         f"model: got a {name} without a module to replace; "
-        f"expected one of {', '.join(sorted(ADAPTERS))}{_otherwise(model)}"
+        f"expected one that {PAGE} lists{_otherwise(model)}"
     )
 
 
