@@ -69,7 +69,7 @@ def speecht5(model: Any, hidden: Any, answers: Any, left: bool = False) -> Any:
 
 def xlnet(model: Any, embeds: Any, left: bool = False, **more: Any) -> Any:
     mask = padded(embeds.shape[1], left)
-    types = torch.arange(embeds.shape[1]) // 4 % 3
+    types = torch.arange(embeds.shape[1]) // 4 % 2
     types = torch.stack([types, types.flip(0)])
     more = {"token_type_ids": types, **more}
     out = model(inputs_embeds=embeds, attention_mask=mask.to(embeds.dtype), **more)

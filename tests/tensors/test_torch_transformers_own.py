@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import ast
 import functools
+import math
 import re
 from pathlib import Path
 
+import hugging_families as families
+import hugging_models as models
+import pytest
+import torch
 import transformers
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten
 
+import relpos.torch as rt
 from relpos.torch._transformers.adapters import table
 
 ROOT = Path(transformers.__file__).parent / "models"
@@ -158,3 +166,39 @@ def test_classes_that_relpos_serves_are_found():
     for name in ("mpnet.MPNetSelfAttention", "wavlm.WavLMAttention"):
         assert name in found
     assert len(found) > 130
+
+
+# ---- arrays of all pairs -------------------------------------------------------------
+
+
+class Pairs(TorchDispatchMode):
+    """Notes the shapes of tensors with two axes of a text's length."""
+
+    def __init__(self):
+        super().__init__()
+        self.shapes = set()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        for x in tree_flatten(result)[0]:
+            if isinstance(x, torch.Tensor) and [*x.shape].count(models.LENGTH) > 1:
+                self.shapes.add(tuple(x.shape))
+        return result
+
+
+@pytest.mark.parametrize("name", families.CASES)
+def test_no_array_of_all_pairs_and_heads_is_made(name):
+    """Forward and backward: masks have no axis of heads, and no other array is left."""
+    case = families.CASES[name]
+    seen = []
+    for replaces in (False, True):
+        model = models.build(case, "eager")
+        if replaces:
+            rt.replace_attention(model)
+        with Pairs() as pairs:
+            models.run(case, model)
+        pairs = [math.prod(shape) // models.LENGTH**2 for shape in pairs.shapes]
+        seen.append(max(pairs, default=0))
+    own, mine = seen
+    assert own >= 3 * models.BATCH
+    assert mine <= models.BATCH
