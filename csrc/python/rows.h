@@ -14,7 +14,8 @@
  * the rows of rel_key, rel_query, rel_value, rel_bias and log_decay, and o, F, G for the q + k
  * offsets, the ranges of FIRE's bias and one more than these. shapes.c says what arrays may
  * have of these axes. A letter takes the length of the first row that has it, so query, key
- * and value are the first rows, and labels lie behind each other. */
+ * and value are the first rows. The dtype of a result follows from rows before LABELS, and
+ * the rows of labels lie behind each other. */
 
 #ifndef OPERAND
 #define OPERAND(...)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from relpos import _core, reference
 from relpos._attention import keywords
 from relpos._attention.attention import as_call
 from relpos._attention.fire_network import NAMES as FIRE
-from relpos._attention.operands import LABELS, OPERANDS, read
+from relpos._attention.operands import LABELS, OPERANDS, read, shows_shapes
 from relpos._attention.problem import prepare
 from relpos._attention.rules import Numbers, facts_of
 from relpos._settings import kernels
@@ -38,6 +39,12 @@ def test_an_operand_has_the_same_roles_in_both_directions_and_a_gradient(name):
         assert of_gradient is None
     else:
         assert of_gradient[:3] == (letters, "", "output")
+
+
+def test_operands_that_say_the_dtype_of_a_result_come_before_labels():
+    names = [name for name in _core.operands if name in OPERANDS]
+    promoting = [name for name in names if OPERANDS[name].promotes]
+    assert names.index(promoting[-1]) < names.index("labels")
 
 
 def test_c_has_no_other_operands():
@@ -64,6 +71,31 @@ def test_c_has_no_other_operands():
 )
 def test_letters_and_axes_say_the_shape_that_messages_show(name, shown):
     assert OPERANDS[name].shown == shown
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_the_docstring_lists_an_operand_with_its_shape(name):
+    lines = inspect.getdoc(relpos.attention).split("\n")
+    (line,) = [x for x in lines if re.match(rf"(\w+, )*{name}\b.* : array_like", x)]
+    assert OPERANDS[name].shown.removeprefix("something that ") in line
+
+
+def test_a_shape_that_is_written_out_stays():
+    def function():
+        """.
+
+        rel_key : array_like, (2k+1, D)
+        rel_key, sinks : array_like
+        rel_key, rel_query : array_like of int, optional
+        """
+
+    lines = [line.strip() for line in shows_shapes(function).__doc__.split("\n")]
+    assert lines[2:5] == [
+        "rel_key : array_like, (2k+1, D)",
+        "rel_key, sinks : array_like",
+        "rel_key, rel_query : array_like of int, (R, D), (H, R, D) or (..., H, R, D), "
+        "optional",
+    ]
 
 
 def typed(*tables):
