@@ -357,7 +357,7 @@ def attention(
     array([[[2.],
             [0.]]])
     """
-    # The locals are the 32 parameters by name: no other local may be above this line.
+    # The locals are the parameters by name: no other local may be above this line.
     return attend(locals())
 
 

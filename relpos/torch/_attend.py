@@ -10,7 +10,7 @@ to know the shapes of results before there are numbers: they are here.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, get_type_hints
 
 import torch
 from torch import Tensor
@@ -35,6 +35,7 @@ from relpos.torch._functions import (
     no_forward_mode,
     over_items,
 )
+from relpos.torch._keywords import Values
 from relpos.torch._tensors import check_devices, check_kinds, under_autocast
 from relpos.torch._tracing import (
     apply,
@@ -47,24 +48,21 @@ from relpos.torch._tracing import (
 )
 
 if TYPE_CHECKING:
-    from relpos.torch._keywords import SchemeValues, Values
+    from relpos.torch._keywords import SchemeValues
 
 #: Arguments of FIRE that are no tensors, and their types in a schema.
 _FIRE = {"signed": "bool", "eps": "float", "c": "float?", "threshold": "float?"}
+#: Types in a schema; a program may have to learn an integer, as it learns a length.
+_IN_SCHEMA = {float: "float", bool: "bool", int: "SymInt", str: "str"}
 #: Arguments of both operators behind the tensors, in their order: of
 #: `relpos.attention`, of FIRE, the two sides of the window, and the scheme.
 _KINDS = {
-    "dropout_p": "float",
-    "is_causal": "bool",
-    "scale": "float?",
-    "softcap": "float?",
-    "enable_gqa": "bool",
-    "query_offset": "SymInt?",
-    "key_lengths": "SymInt?",
-    "min_relative_position": "SymInt?",
-    "beyond": "str",
-    "return_weights": "bool",
-    "num_threads": "int?",
+    **{
+        name: _IN_SCHEMA[kind] + ("?" if DEFAULTS[name] is None else "")
+        for name, kind in get_type_hints(Values).items()
+        if name not in ("window", "return_lse")
+    },
+    "num_threads": "int?",  # which no length of a tensor says
     **_FIRE,
     "left": "SymInt?",
     "right": "SymInt?",

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from relpos._attention.operands import ROWS
+from relpos._attention.operands import ROWS, Mask
 from relpos._checks import POSITION_LIMIT, Array, as_int, coarse_positions, kind_of
 from relpos._settings import threads
 from relpos._words import NO_TENSOR
@@ -501,7 +501,11 @@ def no_double_backward(name: str) -> NotImplementedError:
 AXES = {name: row.axes for name, row in ROWS.items() if row.fit != "alone"}
 #: How many others they have at least: something shared needs no axis of heads, and a
 #: mask needs none.
-LEAST = {n: AXES[n] - (ROWS[n].fit == "shared") for n in AXES if n != "attn_mask"}
+LEAST = {
+    name: AXES[name] - (ROWS[name].fit == "shared")
+    for name in AXES
+    if not isinstance(ROWS[name], Mask)
+}
 
 Dims = Sequence[int | None]
 

@@ -91,17 +91,20 @@ class FireKeywords(RelativeGlobalKeywords[Flag], total=False):
 
 
 class Values(TypedDict, total=False):
-    """Arguments of `attention` that are no tensors and differ from their defaults."""
+    """Arguments of `attention` that are no tensors and differ from their defaults.
+
+    In this order they are arguments of the operators of compiled programs.
+    """
 
     dropout_p: float
     is_causal: bool
     scale: float
+    softcap: float
     enable_gqa: bool
     query_offset: int
+    key_lengths: int
     min_relative_position: int
     beyond: str
-    softcap: float
-    key_lengths: int
     window: tuple[int | None, int | None]
     return_lse: bool
     return_weights: bool

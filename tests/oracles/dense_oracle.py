@@ -10,6 +10,7 @@ import math
 
 import numpy as np
 from oracle import (
+    BIASES,
     LARGEST_BIAS,
     TABLES,
     VECTORS,
@@ -82,7 +83,7 @@ def parted(name, gradient, named, shape):
 
 
 def row_axis(name):
-    return -1 if name == "rel_bias" else -2
+    return -1 if name in BIASES else -2
 
 
 def _rows(relative, length, first, beyond):
@@ -106,10 +107,10 @@ def table_rows(name, tables, options, relative):
         labels = options["labels"]
         return np.maximum(labels, 0), labels >= 0
     sizes = {name: table.shape[2] for name, table in tables.items()}
-    others = [size for other, size in sizes.items() if other != "rel_bias"]
+    first_length = next(iter(sizes.values()))
     buckets, first = options["buckets"], options["min_relative_position"]
     length = sizes[name] if buckets is None else len(buckets)
-    foreign = name == "rel_bias" and buckets is None and others and others[0] != length
+    foreign = name in BIASES and buckets is None and first_length != length
     if first is None or (foreign and length % 2):
         first = -((length - 1) // 2)
     rows, inside = _rows(relative, length, first, options["beyond"])
@@ -140,10 +141,10 @@ def _logits(q, k, e, tables, where, u, v, scales, softcap):
     scores = products(q, k, e, tables, where, u, v, scales)
     if softcap is not None:
         scores = softcap * np.tanh(scores / softcap)
-    if "rel_bias" in tables:
-        rows, inside = where["rel_bias"]
-        bias = np.clip(tables["rel_bias"], -LARGEST_BIAS, LARGEST_BIAS)
-        bias = np.where(tables["rel_bias"] == -np.inf, -np.inf, bias)
+    for name in [n for n in BIASES if n in tables]:
+        rows, inside = where[name]
+        bias = np.clip(tables[name], -LARGEST_BIAS, LARGEST_BIAS)
+        bias = np.where(tables[name] == -np.inf, -np.inf, bias)
         scores += np.where(inside, bias[:, rows], 0.0)
     return scores
 
@@ -199,7 +200,7 @@ class Operands:
         self.tables = {}
         for name in TABLES:
             if options[name] is not None:
-                axes = 1 if name == "rel_bias" else 2
+                axes = 1 if name in BIASES else 2
                 tail = np.shape(options[name])[-axes:]
                 self.tables[name] = _full(options[name], batch, (heads, *tail))
         offset, lengths = options["query_offset"], options["key_lengths"]

@@ -81,7 +81,9 @@ DEFAULTS = {
     "window": None,
     "rng": None,
 }
-TABLES = ("rel_key", "rel_query", "rel_value", "rel_bias")
+#: Tables of a number for each row, which are added to the logits; they come last.
+BIASES = ("rel_bias",)
+TABLES = ("rel_key", "rel_query", "rel_value", *BIASES)
 VECTORS = ("pos_bias_u", "pos_bias_v")
 
 
@@ -140,7 +142,7 @@ def batch_shape(arrays, mask, options):
     """Common batch axes of all operands; each counts its axes left of the heads."""
     shapes = [x.shape[:-3] for x in arrays]
     shapes += [np.shape(options[name])[:-3] for name in TABLES[:3]]
-    shapes += [np.shape(mask)[:-3], np.shape(options["rel_bias"])[:-2]]
+    shapes += [np.shape(mask)[:-3], *(np.shape(options[name])[:-2] for name in BIASES)]
     shapes += [np.shape(labels)[:-2] for labels in several(options["labels"])]
     names = ("log_decay", "key_ranges", *VECTORS)
     shapes += [np.shape(options[name])[:-2] for name in names]
@@ -202,15 +204,15 @@ class _Problem:
         """Every table as (*batch, H, R, columns), and the position of its entry 0."""
         self.tables, self.first, self.length = {}, {}, {}
         buckets, other = self.options["buckets"], None
-        for name in TABLES:  # rel_bias last: it looks at the length of the others
+        for name in TABLES:  # a bias looks at the length of the others
             if self.options[name] is None:
                 continue
             table = np.asarray(self.options[name])
-            table = table[..., None] if name == "rel_bias" else table
+            table = table[..., None] if name in BIASES else table
             full = (*self.batch, self.shape[-3], *table.shape[-2:])
             self.tables[name] = np.broadcast_to(table, full).astype(self.kind)
             length = table.shape[-2] if buckets is None else len(buckets)
-            foreign = other if name == "rel_bias" else None
+            foreign = other if name in BIASES else None
             origin = self.options["min_relative_position"]
             self.first[name] = first_position(length, origin, foreign)
             self.length[name] = other = length
@@ -251,9 +253,7 @@ class _Problem:
             return self.kind.type(-np.inf)
         q, k = self.query[b][h, i], self.key[b][h // self.group, j]
         total = np.dot(q + self.u[b][h], k)
-        a, c, bias = (
-            self.entry(n, b, h, i, j) for n in ("rel_key", "rel_query", "rel_bias")
-        )
+        a, c = (self.entry(n, b, h, i, j) for n in ("rel_key", "rel_query"))
         if a is not None and self.position is None:
             total = total + np.dot(q + self.v[b][h], a)
         if c is not None:
@@ -263,8 +263,9 @@ class _Problem:
             total = total + np.dot(self.position[b][h, i] + self.v[b][h], a)
         if self.options["softcap"] is not None:
             total = self.options["softcap"] * np.tanh(total / self.options["softcap"])
-        if bias is not None:
-            total = total + _clamped(bias[0])
+        for bias in (self.entry(n, b, h, i, j) for n in BIASES):
+            if bias is not None:
+                total = total + _clamped(bias[0])
         for t in range(j + 1, min(i + int(self.offsets[b]) + 1, self.shape[-1])):
             total = total + self.decay[b][h, t]
         if self.mask is not None and self.mask.dtype != np.bool_:

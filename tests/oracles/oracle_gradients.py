@@ -30,7 +30,7 @@ from dense_oracle import (
     table_rows,
 )
 from operand_arrays import FLOATING
-from oracle import TABLES, VECTORS, with_defaults
+from oracle import BIASES, TABLES, VECTORS, with_defaults
 
 
 def sum_to(full, shape):
@@ -109,8 +109,8 @@ class _Item:
             sums = self.by_key("rel_query", scaled)
             grads["rel_query"] = np.einsum("hjr,hjd->hrd", sums, self.k)
             dk = dk + np.einsum("hjr,hrd->hjd", sums, self.tables["rel_query"])
-        if "rel_bias" in self.tables:
-            grads["rel_bias"] = self.by_query("rel_bias", ds).sum(1)
+        for name in [n for n in BIASES if n in self.tables]:
+            grads[name] = self.by_query(name, ds).sum(1)
         if self.decayed:
             before = np.zeros_like(ds)  # by t: the keys before it
             before[..., 1:] = np.cumsum(ds, -1)[..., :-1]
