@@ -55,11 +55,9 @@ take_dimensions(attention_call *call)
     p->D = dims['D'];
     p->Dv = dims['V'];
     p->Dp = dims['P'];
-    for (int i = 0; i < TABLES; i++) {
-        const operand_row *row = &operand_rows[tables[i]];
-        int64_t rows = dims[(int)row->shape[1]];
-        FIELD(call, rp_table, row->array).rows = rows < 0 ? 0 : rows;
-    }
+#define TABLE(row, name, table, shape, ...)                                            \
+    p->table.rows = dims[(int)shape[1]] < 0 ? 0 : dims[(int)shape[1]];
+#include "rows.h"
     p->log_decay.rows = dims['t'] < 0 ? 0 : dims['t'];
     p->fire.ranges = dims['F'] < 0 ? 0 : dims['F'];
     p->rel_query.first = p->rel_value.first = p->rel_key.first;

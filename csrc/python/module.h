@@ -171,8 +171,6 @@ int make_keys(void);
 int make_key(dict_entry *entry);
 /* Tells Python of the operands: `_core.operands`. */
 int add_operands(PyObject *module);
-/* Whether a table has a number in each row, and no vector. */
-int is_bias(int table);
 
 /* What one call holds: references that keep the arrays alive while the interpreter's
  * lock is released. Vectors of edges are read where they lie: relpos hands over copies of

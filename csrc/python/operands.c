@@ -26,12 +26,6 @@ const int tables[] = {
 #include "rows.h"
 };
 
-int
-is_bias(int table)
-{
-    return operand_rows[tables[table]].shape[2] == '1';
-}
-
 item_row item_rows[] = {
     {{"query_offset", NULL}, offsetof(rp_gradients, forward.sight.query_offset)},
     {{"key_lengths", NULL}, offsetof(rp_gradients, forward.sight.key_lengths)},

@@ -8,6 +8,13 @@ has_buckets(const call_rules *rules)
     return rules->buckets.owner != NULL;
 }
 
+/* Whether a table has a number in each row, and no vector. */
+static int
+is_bias(int table)
+{
+    return operand_rows[tables[table]].shape[2] == '1';
+}
+
 /* Rows of a table, the letter of its second axis. */
 static int64_t
 rows_of(const attention_call *call, int table)
@@ -114,14 +121,6 @@ place_tables(const attention_call *call, call_rules *rules)
     return place_all(call, rules);
 }
 
-int64_t
-first_of(const call_rules *rules, int table)
-{
-    if (has_buckets(rules))
-        return rules->used.first;
-    return is_bias(table) ? rules->spans[table].first : rules->of_vectors.first;
-}
-
 int
 is_gathered(const attention_call *call, const call_rules *rules, int table)
 {
@@ -151,4 +150,26 @@ list_rows(const call_rules *rules, int table)
             rows[n] = -1;
     }
     return array;
+}
+
+/* Relative position of row 0 of a table, as the kernels have it. */
+static int64_t
+first_of(const call_rules *rules, int table)
+{
+    if (has_buckets(rules))
+        return rules->used.first;
+    return is_bias(table) ? rules->spans[table].first : rules->of_vectors.first;
+}
+
+void
+store_facts(attention_call *call, const call_rules *rules)
+{
+    rp_attention *p = &call->problem.forward;
+    int index = 0;
+    p->scale = rules->scale;
+    p->softcap = rules->softcap;
+    p->sight.window_left = rules->left;
+    p->sight.window_right = rules->right;
+#define TABLE(row, name, table, ...) p->table.first = first_of(rules, index++);
+#include "rows.h"
 }

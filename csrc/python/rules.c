@@ -168,15 +168,3 @@ apply_rules(attention_call *call, call_rules *rules)
         use_buckets(call, rules);
     return check_scores(call, rules);
 }
-
-void
-store_facts(attention_call *call, const call_rules *rules)
-{
-    rp_attention *p = &call->problem.forward;
-    p->scale = rules->scale;
-    p->softcap = rules->softcap;
-    p->sight.window_left = rules->left;
-    p->sight.window_right = rules->right;
-    for (int i = 0; i < TABLES; i++)
-        FIELD(call, rp_table, operand_rows[tables[i]].array).first = first_of(rules, i);
-}

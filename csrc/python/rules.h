@@ -66,8 +66,6 @@ typedef struct {
 /* Applies all rules, once shapes fit: returns whether they hold. Cuts right to what is causal,
  * makes a scale where there is none, and notes the kind of the result. Runs no Python code. */
 int apply_rules(attention_call *call, call_rules *rules);
-/* Stores what follows from the rules in the call's problem. */
-void store_facts(attention_call *call, const call_rules *rules);
 /* Note the rule that is broken, with names and numbers; both return that it does not hold. */
 int breaks(call_rules *rules, int rule, const char *operand, const char *other);
 int by_numbers(call_rules *rules, int64_t a, int64_t b, int64_t c, int64_t d);
@@ -84,14 +82,14 @@ const char *name_of_rule(int rule);
 
 /* Places the tables, which have rows for positions, unless labels or edges say them. */
 int place_tables(const attention_call *call, call_rules *rules);
-/* Relative position of row 0 of a table, as the kernels have it. */
-int64_t first_of(const call_rules *rules, int table);
 /* Keeps the buckets that queries and keys can use, once all rules hold. */
 void use_buckets(const attention_call *call, call_rules *rules);
 /* Whether a table has to be gathered before the call, and which of its rows then serves each
  * position of its operand, as a new array of int64; -1: none. */
 int is_gathered(const attention_call *call, const call_rules *rules, int table);
 PyObject *list_rows(const call_rules *rules, int table);
+/* Stores what follows from the rules in the problem of a call. */
+void store_facts(attention_call *call, const call_rules *rules);
 
 /* ---- seen.c --------------------------------------------------------------------------- */
 
