@@ -60,7 +60,8 @@ def test_every_page_is_in_the_table_of_contents():
 
 
 def test_every_word_of_code_in_the_recipes_is_in_the_code():
-    patterns = "csrc/**/*.[ch]", "tests/core/*.[ch]", "relpos/**/*.py"
+    patterns = ["csrc/**/*.[ch]", "tests/core/*.[ch]", "relpos/**/*.py"]
+    patterns += ["tests/oracles/*.py", "tests/attention/*.py"]
     sources = [path for pattern in patterns for path in ROOT.glob(pattern)]
     code = "\n".join(path.read_text(encoding="utf-8") for path in sources)
     recipes = [page for page in PAGES if "/add-a" in page]
