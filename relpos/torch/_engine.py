@@ -214,7 +214,7 @@ def name_results(made: Sequence[Any], with_lse: bool, keeps: bool) -> Results:
 
 def _forward_directly(setting: Setting, tensors: Sequence[Tensor]) -> Results | None:
     """Return the results of a call that is read in C, None of another one."""
-    # torch.jit.trace does not know tensors that C makes: it would keep them as constants
+    # torch.jit.trace would keep tensors that C makes as constants
     if setting.scheme_values is not None or torch._C._get_tracing_state() is not None:
         return None
     arguments: dict[str, Any] = {**setting.values}
