@@ -72,12 +72,15 @@ lie_beyond(const plan_t *plan, int64_t b, int64_t column, int64_t count)
            r >= table->first + table->rows - clip;
 }
 
-/* The packed rows from a band column on. */
+/* The packed rows from a band column on, of a tile of head h: BQ + NR, or TAIL_ROWS where all
+ * columns of the tile lie beyond the table. */
 RP_INLINE const T *
 rows_from(const plan_t *plan, int64_t b, int64_t h, int64_t column)
 {
+    const band_t *band = &plan->query_band;
+    int64_t packed = RP_MAX(RP_MIN(column, band->end - TAIL_ROWS), band->first);
     return copy_of(&plan->rel_query, b, h) +
-           (column - plan->band.first) * plan->rel_query.padded;
+           (packed - band->first) * plan->rel_query.padded;
 }
 
 /* How many of `rows` rows, TAIL_ROWS or a multiple, a product takes at a time: whole

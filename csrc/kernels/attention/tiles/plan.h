@@ -27,7 +27,7 @@ typedef struct {
     int key_tile;  /* keys of a tile */
     ptrdiff_t lds; /* row length of the score buffer: key_tile keys plus the skew */
     int64_t Lq_pad, Lk_pad, D_pad, Dv_pad, Dp_pad, key_tiles;
-    band_t band;
+    band_t band, query_band; /* all columns; those that rel_query is packed for */
     shown_t shown;
     weightless_t weightless;
     packed_t rel_key, rel_query, rel_value;
@@ -66,6 +66,24 @@ plan_band(plan_t *plan)
     plan->band.first = low / NR * NR;
     plan->band.end = RP_ROUND_UP(high, NR);
     plan->band.position = 1 - plan->Lq_pad;
+}
+
+/* Leaves out of the band of rel_query what lies so far beyond the table that the columns of a
+ * query tile and a panel have one row of it, or none (terms/rel_query.h): one is packed. How
+ * many are left follows from the number of rows; items of several offsets keep all. */
+static void
+plan_query_band(plan_t *plan)
+{
+    const rp_attention *p = plan->p;
+    const band_t *all = &plan->band;
+    int64_t size = RP_ROUND_UP(p->rel_query.rows + 2 * (BQ + NR), NR) + NR;
+    int64_t low = p->rel_query.first + rp_query_offset(p, 0) - all->position - BQ - NR;
+    size = RP_MIN(size, all->end - all->first);
+    for (int64_t b = 1; p->sight.query_offset && b < p->B; b++)
+        if (rp_query_offset(p, b) != rp_query_offset(p, 0))
+            size = all->end - all->first;
+    low = RP_MAX(RP_MIN(low, all->end - size), all->first) / NR * NR;
+    plan->query_band = (band_t){low, low + size, all->position};
 }
 
 /* Leaves out of a table, and of its gradient unless that is NULL, the rows at its ends that no
@@ -129,6 +147,7 @@ plan_tiles(plan_t *plan, int keys)
     plan->key_tiles = (plan->p->Lk + keys - 1) / keys;
     plan->lds = keys + BQ;
     plan_band(plan);
+    plan_query_band(plan);
     plan_weightless(&plan->weightless, plan->p, &plan->bias, plan->key_tiles);
 }
 

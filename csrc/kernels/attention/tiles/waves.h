@@ -59,12 +59,12 @@ pack_by_wave(plan_t *plan, packed_t *t)
 
 /* Adds a table to those that the call packs. */
 static void
-add_table(plan_t *plan, packed_t *t, const rp_table *table, int64_t columns, int panels,
-          double factor)
+add_table(plan_t *plan, packed_t *t, const rp_table *table, const band_t *band,
+          int64_t columns, int panels, double factor)
 {
     if (!is_used(t))
         return;
-    plan_packed(t, plan->p, &plan->band, table, columns, panels, factor);
+    plan_packed(t, plan->p, band, table, columns, panels, factor);
     plan->tables[plan->table_count++] = t;
 }
 

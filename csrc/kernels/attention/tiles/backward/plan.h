@@ -18,10 +18,11 @@ plan_gradient_tables(gradients_t *gp)
     gp->key_rows.path = plan->rel_key.path;
     gp->value_panels.path = plan->rel_value.path;
     gp->value_panels.stride = RP_ROUND_UP(p->rel_value.rows, VL);
-    add_table(plan, &plan->rel_key, &p->rel_key, p->Dp, 1, 1);
-    add_table(plan, &gp->key_rows, &p->rel_key, p->Dp, 0, 1);
-    add_table(plan, &plan->rel_query, &p->rel_query, p->D, 0, p->scale * RP_LOG2E);
-    add_table(plan, &gp->value_panels, &p->rel_value, p->Dv, 1, 1);
+    add_table(plan, &plan->rel_key, &p->rel_key, &plan->band, p->Dp, 1, 1);
+    add_table(plan, &gp->key_rows, &p->rel_key, &plan->band, p->Dp, 0, 1);
+    add_table(plan, &plan->rel_query, &p->rel_query, &plan->query_band, p->D, 0,
+              p->scale * RP_LOG2E);
+    add_table(plan, &gp->value_panels, &p->rel_value, &plan->band, p->Dv, 1, 1);
 }
 
 /* Whether the ends of rel_key are corrected (ends.h): without rel_value only the rounding of

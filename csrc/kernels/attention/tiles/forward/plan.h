@@ -40,9 +40,10 @@ plan_forward(plan_t *plan, const rp_attention *p)
     plan_paths(plan, p, RP_MANY_ROWS);
     plan_bias(&plan->bias, p, NULL);
     plan_tiles(plan, RP_KEY_TILE);
-    add_table(plan, &plan->rel_key, &p->rel_key, p->Dp, 1, 1);
-    add_table(plan, &plan->rel_query, &p->rel_query, p->D, 0, p->scale * RP_LOG2E);
-    add_table(plan, &plan->rel_value, &p->rel_value, p->Dv, 0, 1);
+    add_table(plan, &plan->rel_key, &p->rel_key, &plan->band, p->Dp, 1, 1);
+    add_table(plan, &plan->rel_query, &p->rel_query, &plan->query_band, p->D, 0,
+              p->scale * RP_LOG2E);
+    add_table(plan, &plan->rel_value, &p->rel_value, &plan->band, p->Dv, 0, 1);
     plan_waves(plan);
     plan_blocks(plan);
 }
