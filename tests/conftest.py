@@ -23,6 +23,7 @@ NEEDS = {
     "cases/multihead.py": ["torch"],
     "cases/torch_calls.py": ["torch"],
     "cases/hugging_every.py": ["torch", "transformers"],
+    "cases/hugging_families.py": ["torch", "transformers"],
     "cases/hugging_models.py": ["torch", "transformers"],
     "cases/hugging_names.py": ["transformers"],
 }
