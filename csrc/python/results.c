@@ -129,9 +129,10 @@ make_result(attention_call *call, int index)
             return -1;
     } else {
         PyArray_Descr *dtype = dtype_of(call, index);
-        if (!take_view(alloc_result(ndim, shape, dtype, is_written, is_exchanged),
-                       view))
+        PyObject *array = alloc_result(ndim, shape, dtype, is_written, is_exchanged);
+        if (array == NULL)
             return -1;
+        take_view(array, view);
     }
     FIELD(call, rp_array, row->array).data = view->data;
     FIELD(call, rp_array, row->array).kind = storage_of(view->kind);
