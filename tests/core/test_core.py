@@ -153,8 +153,8 @@ DEFECTS = {
     ),
     "a table that overflows while it is packed": Defect(
         "csrc/kernels/attention/tiles/backward/pack.h",
-        "packed_not_finite(&gp->query_rows)",
-        "table_not_finite(&gp->query_rows)",
+        "packed_not_finite(&plan->rel_query)",
+        "table_not_finite(&plan->rel_query)",
     ),
     "weights beside a sink that weighs nothing": Defect(
         "csrc/kernels/attention/tiles/backward/pack.h",
