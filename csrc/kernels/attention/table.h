@@ -347,8 +347,11 @@ sum_by_row(const rp_attention *p, const queries_t *q, const tile_t *t, const T *
             sums[table->rows - 1] += sum_run(a, runs.past, t->keys);
         }
         int64_t n = runs.inside;
-        for (T *at = sums + runs.row; n + VL <= runs.past; n += VL)
-            store(at + n, load(at + n) + load(a + n));
+        for (; n + VL <= runs.past; n += VL) {
+            /* only pairs inside have a row of the table: others may be far from it */
+            T *at = sums + (runs.row + n);
+            store(at, load(at) + load(a + n));
+        }
         for (; n < runs.past; n++)
             sums[runs.row + n] += a[n];
     }
