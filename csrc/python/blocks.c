@@ -4,14 +4,19 @@
 #include "dlpack.h"
 #include "module.h"
 
-enum { LINE = 64 }; /* bytes: where the numbers begin */
+enum { MOST_RESULT_AXES = MOST_BATCH_AXES + 3 };
 
+/* npy_intp and int64_t are different types where long is not long long, so that NumPy and DLPack
+ * have arrays of their own. */
 typedef struct {
     dl_managed managed; /* first: torch frees the block by its address */
-    int64_t lengths[NPY_MAXDIMS], steps[NPY_MAXDIMS];  /* of the tensor; in items */
-    npy_intp shape[NPY_MAXDIMS], strides[NPY_MAXDIMS]; /* of the view; in bytes */
+    int64_t lengths[MOST_RESULT_AXES], steps[MOST_RESULT_AXES];  /* in items */
+    npy_intp shape[MOST_RESULT_AXES], strides[MOST_RESULT_AXES]; /* in bytes */
     size_t bytes;
 } block_t;
+
+/* Bytes before the numbers, which begin with a line of the cache. */
+enum { LINE = 64, HEAD = (sizeof(block_t) + LINE - 1) / LINE * LINE };
 
 /* Written once, when relpos.torch is imported; NULL where torch takes no memory of others. */
 static int (*make_tensor)(dl_managed *, void **);
@@ -37,11 +42,11 @@ free_managed(dl_managed *managed)
 static char *
 numbers_of(block_t *block)
 {
-    return (char *)block + (sizeof *block + LINE - 1) / LINE * LINE;
+    return (char *)block + HEAD;
 }
 
-/* Bytes of so many items of a size, and strides by which the last axis is contiguous, or the axis
- * before the last two lies inside of the next; 0 where they are more than memory has. */
+/* Finds the bytes and the strides of a contiguous array, in whose memory the axes of heads and
+ * rows may be exchanged; 0 where no memory has so many bytes. */
 static int
 find_strides(int ndim, const npy_intp *shape, int itemsize, int is_exchanged,
              npy_intp *strides, size_t *bytes)
@@ -65,12 +70,11 @@ new_block(int ndim, const npy_intp *shape, int kind, int is_exchanged, array_vie
     static const uint8_t codes[] = {
         [KIND_F16] = 2, [KIND_BF16] = 4, [KIND_F32] = 2, [KIND_F64] = 2};
     int itemsize = kind == KIND_F64 ? 8 : kind == KIND_F32 ? 4 : 2;
-    npy_intp strides[NPY_MAXDIMS];
+    npy_intp strides[MOST_RESULT_AXES];
     size_t bytes;
     block_t *block;
     if (!find_strides(ndim, shape, itemsize, is_exchanged, strides, &bytes) ||
-        (block = rp_alloc(1, (size_t)(numbers_of(NULL) - (char *)NULL) + bytes)) ==
-            NULL)
+        (block = rp_alloc(1, HEAD + bytes)) == NULL)
         return NULL;
     block->bytes = bytes;
     for (int axis = 0; axis < ndim; axis++) {
@@ -110,5 +114,6 @@ PyObject *
 give_tensor(void *block)
 {
     void *object = NULL;
+    /* on failure torch may have freed the block already: it is left alone */
     return make_tensor(&((block_t *)block)->managed, &object) < 0 ? NULL : object;
 }

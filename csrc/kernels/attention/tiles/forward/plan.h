@@ -5,9 +5,8 @@
 #include "../waves.h"
 
 enum {
-    RP_BLOCK_TILES = 4, /* query tiles that share a slice of keys, threads allowing */
-    RP_BLOCK_SHEARED =
-        8, /* with rel_query, whose products only the first has more of */
+    RP_BLOCK_TILES = 4,   /* query tiles that share a slice of keys, threads allowing */
+    RP_BLOCK_SHEARED = 8, /* with rel_query: the first makes more products of it */
 };
 
 /* How many slices a wave takes. */
