@@ -6,7 +6,7 @@ its facts, so that it can be worded for the tensor that the caller gave.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ class WrongKind(NamedTuple):
     name: str
     got: str  # of an array or another object, in words
     dtype: np.dtype[Any] | None  # of the array; None of another object
-    expected: str | tuple[str, ...]  # in words, or dtypes by their names
+    expected: str | tuple[str, ...]  # in words, or several dtypes by their names
     reason: str = ""  # behind what came
     hint: str = ""  # behind what is expected; {} stands for a conversion to `cast`
     cast: str = ""  # name of a dtype
@@ -38,10 +38,11 @@ class WrongKind(NamedTuple):
     def for_tensors(self, dtype: object) -> str:
         """Return the words for a tensor of this dtype; None: it is not known."""
         expected, got = self.expected, self.got
-        if not isinstance(expected, str):  # tensors of bfloat16 need no other package
-            at = expected.index("float16") if "float16" in expected else 0
-            short = ("bfloat16",) if "float16" in expected else ()
-            expected = _alternatives((*expected[:at], *short, *expected[at:]))
+        if not isinstance(expected, str):
+            names = [*expected]
+            if "float16" in names:  # tensors of bfloat16 need no other package
+                names.insert(names.index("float16"), "bfloat16")
+            expected = _alternatives(names)
         if self.dtype is not None:
             got = f"a tensor of dtype {dtype or f'torch.{self.dtype}'}"
         hint = self.hint.format(f".to(torch.{self.cast})")
@@ -65,8 +66,8 @@ class UnreadTensor(NamedTuple):
         return f"{self.name}: got {NO_TENSOR}"
 
 
-def _alternatives(names: tuple[str, ...]) -> str:
-    return f"{', '.join(names[:-1])} or {names[-1]}" if len(names) > 1 else names[0]
+def _alternatives(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])} or {names[-1]}"
 
 
 def kind_error(facts: WrongKind | UnreadTensor) -> TypeError:

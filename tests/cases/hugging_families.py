@@ -337,3 +337,17 @@ def vision_layer(name: str, **settings: Any) -> Any:
             fresh = torch.randn(parameter.shape, generator=draw)
             parameter.copy_(fresh * parameter.shape[-1] ** -0.5)
     return layer.eval()
+
+
+def pair(case: Case, **settings: Any) -> tuple[Any, Any]:
+    """Return a model by its own code, and the same by relpos."""
+    original = build(case, "eager", **settings)
+    model = copy.deepcopy(original)
+    rt.replace_attention(model)
+    return original, model
+
+
+def embeds(length: int = 9, batch: int = 2, seed: int = 3) -> torch.Tensor:
+    """Return random embeddings of tokens."""
+    draw = torch.Generator().manual_seed(seed)
+    return torch.randn(batch, length, WIDTH, generator=draw)

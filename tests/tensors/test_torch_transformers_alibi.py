@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import copy
-
 import hugging_families as families
-import hugging_models as models
 import pytest
 import torch
 import transformers
-
-import relpos.torch as rt
 
 NAMES = ("bloom", "mpt")
 HEADS = {"bloom": transformers.BloomForCausalLM, "mpt": transformers.MptForCausalLM}
@@ -34,24 +29,11 @@ def test_generates_the_same_tokens(name, side):
     families.check_generates(HEADS[name], families.CASES[name].settings, side)
 
 
-def pair(name, **settings):
-    """A model by its own code, and by relpos."""
-    original = models.build(families.CASES[name], "eager", **settings)
-    model = copy.deepcopy(original)
-    rt.replace_attention(model)
-    return original, model
-
-
-def embeds(length=9, batch=2):
-    draw = torch.Generator().manual_seed(3)
-    return torch.randn(batch, length, models.WIDTH, generator=draw)
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_with_a_cache_and_without_a_mask(name):
     """Attention is causal by itself: the model makes no mask."""
-    original, model = pair(name)
-    x = embeds()
+    original, model = families.pair(families.CASES[name])
+    x = families.embeds()
     with torch.no_grad():
         wanted = original(inputs_embeds=x, use_cache=False).last_hidden_state
         whole = model(inputs_embeds=x, use_cache=False).last_hidden_state
@@ -66,13 +48,13 @@ def test_with_a_cache_and_without_a_mask(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_masks_with_gaps(name):
     """BLOOM counts real tokens, and MPT all."""
-    original, model = pair(name)
+    original, model = families.pair(families.CASES[name])
     mask = torch.ones(2, 9, dtype=torch.long)
     mask[0, 3:5] = 0
     mask[1, [0, 4, 8]] = 0
     with torch.no_grad():
         wanted, got = (
-            one(inputs_embeds=embeds(), attention_mask=mask).last_hidden_state
+            one(inputs_embeds=families.embeds(), attention_mask=mask).last_hidden_state
             for one in (original, model)
         )
     seen = mask.bool()
@@ -82,26 +64,28 @@ def test_masks_with_gaps(name):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("way", ["call", "configuration"])
 def test_weights_if_asked_for(name, way):
-    original, model = pair(name, output_attentions=way == "configuration")
+    original, model = families.pair(
+        families.CASES[name], output_attentions=way == "configuration"
+    )
     asked = {"output_attentions": True} if way == "call" else {}
     found = []
     for one in (original, model):
         with torch.no_grad():
-            found.append(one(inputs_embeds=embeds(), **asked).attentions)
+            found.append(one(inputs_embeds=families.embeds(), **asked).attentions)
             more = {"output_attentions": False}
-            assert one(inputs_embeds=embeds(), **more).attentions is None
+            assert one(inputs_embeds=families.embeds(), **more).attentions is None
     for wanted, got in zip(*found, strict=True):
         assert got.shape == wanted.shape and families.largest(got - wanted) <= 1e-5
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_weights_are_none_if_not_asked_for(name):
-    _, model = pair(name)
+    _, model = families.pair(families.CASES[name])
     seen = []
     for module in model.modules():
         if type(module).__name__.endswith("Attention"):
             module.register_forward_hook(lambda *call: seen.append(call[-1][1]))
-    model(inputs_embeds=embeds())
+    model(inputs_embeds=families.embeds())
     assert seen == [None, None]
 
 
@@ -110,8 +94,8 @@ def test_weights_are_none_if_not_asked_for(name):
 def test_slopes_of_any_number_of_heads(name, heads):
     settings = {"hidden_size": 8 * heads, "n_heads": heads, "n_head": heads}
     settings["d_model"] = 8 * heads
-    original, model = pair(name, **settings)
-    x = embeds().repeat(1, 1, heads)[..., : 8 * heads]
+    original, model = families.pair(families.CASES[name], **settings)
+    x = families.embeds().repeat(1, 1, heads)[..., : 8 * heads]
     with torch.no_grad():
         wanted, got = (one(inputs_embeds=x)[0] for one in (original, model))
     assert families.largest(got - wanted) <= 1e-5 * families.largest(wanted)
@@ -127,40 +111,48 @@ def test_slopes_of_any_number_of_heads(name, heads):
     ids=str,
 )
 def test_settings_of_mpt(settings):
-    original, model = pair("mpt", attn_config=settings)
+    original, model = families.pair(families.CASES["mpt"], attn_config=settings)
     with torch.no_grad():
-        wanted, got = (one(inputs_embeds=embeds())[0] for one in (original, model))
+        wanted, got = (
+            one(inputs_embeds=families.embeds())[0] for one in (original, model)
+        )
     assert families.largest(got - wanted) <= 1e-5 * families.largest(wanted)
 
 
 def test_mpt_without_a_bias():
     """As a model would call attention that makes no biases."""
-    original, model = pair("mpt")
+    original, model = families.pair(families.CASES["mpt"])
     mask = torch.ones(1, 1, 9, 9, dtype=torch.bool).triu(1)  # True hides
     wanted, got = (
-        one.blocks[0].attn(embeds(), position_bias=None, attention_mask=mask)[0]
+        one.blocks[0].attn(families.embeds(), position_bias=None, attention_mask=mask)[
+            0
+        ]
         for one in (original, model)
     )
     assert families.largest(got - wanted) <= 1e-5 * families.largest(wanted)
     with pytest.raises(ValueError, match=r"position_bias: got shape \(3, 9, 9\)"):
-        model.blocks[0].attn(embeds(), position_bias=torch.zeros(3, 9, 9))
+        model.blocks[0].attn(families.embeds(), position_bias=torch.zeros(3, 9, 9))
 
 
 def test_a_mask_of_pairs_that_a_caller_made():
     """MPT hides what is True in a mask of four axes."""
-    original, model = pair("mpt")
+    original, model = families.pair(families.CASES["mpt"])
     mask = torch.ones(2, 1, 9, 9, dtype=torch.bool).triu(1)
     mask[1, 0, 5:, 2] = True
     with torch.no_grad():
         wanted, got = (
-            one(inputs_embeds=embeds(), attention_mask=mask)[0]
+            one(inputs_embeds=families.embeds(), attention_mask=mask)[0]
             for one in (original, model)
         )
     assert families.largest(got - wanted) <= 1e-5 * families.largest(wanted)
 
 
 def test_products_of_slices_of_bloom():
-    original, model = pair("bloom", pretraining_tp=2, slow_but_exact=True)
+    original, model = families.pair(
+        families.CASES["bloom"], pretraining_tp=2, slow_but_exact=True
+    )
     with torch.no_grad():
-        wanted, got = (one(inputs_embeds=embeds())[0] for one in (original, model))
+        wanted, got = (
+            one(inputs_embeds=families.embeds())[0] for one in (original, model)
+        )
     assert families.largest(got - wanted) <= 1e-5 * families.largest(wanted)

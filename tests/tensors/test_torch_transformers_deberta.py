@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 import hugging_families as families
 import hugging_models as models
 import pytest
@@ -13,19 +11,6 @@ import relpos.torch as rt
 
 NAMES = ("deberta v1", "sew-d")
 ONE = families.CASES["deberta v1"]
-
-
-def pair(name, **settings):
-    """A model by its own code, and by relpos."""
-    original = models.build(families.CASES[name], "eager", **settings)
-    model = copy.deepcopy(original)
-    rt.replace_attention(model)
-    return original, model
-
-
-def tokens(length=9, batch=2):
-    draw = torch.Generator().manual_seed(3)
-    return torch.randn(batch, length, models.WIDTH, generator=draw)
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -58,12 +43,16 @@ def test_settings_of_deberta(settings):
 @pytest.mark.parametrize("reach", [4, 32])
 def test_positions_of_a_caller(reach):
     """Clipped by the length of the text, where that is shorter than the table."""
-    original, model = pair("deberta v1", max_relative_positions=reach)
+    original, model = families.pair(
+        families.CASES["deberta v1"], max_relative_positions=reach
+    )
     draw = torch.Generator().manual_seed(0)
     rows = torch.randint(-12, 12, (1, 9, 9), generator=draw)
     rows = rows - rows.transpose(1, 2)
     call = {"attention_mask": torch.ones(2, 9), "relative_pos": rows}
-    wanted, got = (one.encoder(tokens(), **call)[0] for one in (original, model))
+    wanted, got = (
+        one.encoder(families.embeds(), **call)[0] for one in (original, model)
+    )
     assert families.largest(got - wanted) <= 1e-5 * families.largest(wanted)
 
 
@@ -73,16 +62,18 @@ def test_what_deberta_does_not_take():
     with pytest.raises(ValueError, match=r"^model: got DeBERTa with talking_head=True"):
         rt.replace_attention(model)
     assert [type(module) for module in model.modules()] == before
-    _, model = pair("deberta v1")
+    _, model = families.pair(families.CASES["deberta v1"])
     with pytest.raises(ValueError, match=r"^query_states: got a Tensor; expected None"):
-        model.encoder(tokens(), torch.ones(2, 9), query_states=tokens())
+        model.encoder(
+            families.embeds(), torch.ones(2, 9), query_states=families.embeds()
+        )
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_weights_if_asked_for(name):
     found = []
-    for one in pair(name):
-        call = {"inputs_embeds": tokens()}
+    for one in families.pair(families.CASES[name]):
+        call = {"inputs_embeds": families.embeds()}
         if name == "sew-d":
             call = {"input_values": torch.linspace(-9, 9, 50).sin().repeat(2, 1)}
         with torch.no_grad():
@@ -95,12 +86,12 @@ def test_weights_if_asked_for(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_projections_are_kept_in_inference(name):
-    original, model = pair(name)
+    original, model = families.pair(families.CASES[name])
     for length in (9, 3, 9):
         mask = torch.ones(2, length, dtype=torch.long)
         with torch.no_grad():
             wanted, got = (
-                one.encoder(tokens(length), attention_mask=mask)[0]
+                one.encoder(families.embeds(length), attention_mask=mask)[0]
                 for one in (original, model)
             )
         assert families.largest(got - wanted) <= 1e-5 * families.largest(wanted)

@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-import copy
-
 import hugging_families as families
 import hugging_models as models
 import pytest
 import torch
 
-import relpos.torch as rt
-
 CASE = families.CASES["mpnet"]
-
-
-def pair(**settings):
-    """A model by its own code, and by relpos."""
-    original = models.build(CASE, "eager", **settings)
-    model = copy.deepcopy(original)
-    rt.replace_attention(model)
-    return original, model
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -33,7 +21,7 @@ def test_sixteen_bits(dtype):
 
 
 def test_distances_that_share_a_bucket():
-    original, model = pair(max_position_embeddings=160)
+    original, model = families.pair(CASE, max_position_embeddings=160)
     x = torch.randn(1, 150, models.WIDTH, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         wanted, got = (one(inputs_embeds=x)[0] for one in (original, model))
@@ -41,7 +29,7 @@ def test_distances_that_share_a_bucket():
 
 
 def test_a_table_with_more_rows_than_buckets():
-    original, model = pair(relative_attention_num_buckets=40)
+    original, model = families.pair(CASE, relative_attention_num_buckets=40)
     x = torch.randn(1, 9, models.WIDTH, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         wanted, got = (one(inputs_embeds=x)[0] for one in (original, model))
@@ -55,7 +43,7 @@ def test_weights_if_asked_for(masked):
     if masked:
         call["attention_mask"] = models.padded(9).long()
     found = []
-    for one in pair():
+    for one in families.pair(CASE):
         with torch.no_grad():
             found.append(one(**call).attentions)
         assert one(inputs_embeds=x).attentions is None
@@ -64,7 +52,7 @@ def test_weights_if_asked_for(masked):
 
 
 def test_positions_of_a_caller_are_refused():
-    _, model = pair()
+    _, model = families.pair(CASE)
     with pytest.raises(ValueError, match=r"^position_ids, num_buckets: got others"):
         model.encoder.compute_position_bias(torch.ones(1, 2, 3), torch.ones(1, 2))
     attention = model.encoder.layer[0].attention.attn

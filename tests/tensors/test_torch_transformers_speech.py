@@ -2,29 +2,12 @@
 
 from __future__ import annotations
 
-import copy
-
 import hugging_families as families
 import hugging_models as models
 import pytest
 import torch
 
-import relpos.torch as rt
-
 NAMES = ("speecht5", "vits", "fastspeech2")
-
-
-def pair(name, **settings):
-    """A model by its own code, and by relpos."""
-    original = models.build(families.CASES[name], "eager", **settings)
-    model = copy.deepcopy(original)
-    rt.replace_attention(model)
-    return original, model
-
-
-def sound(length=9):
-    draw = torch.Generator().manual_seed(3)
-    return torch.randn(2, length, models.WIDTH, generator=draw)
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -46,9 +29,9 @@ def test_windows_of_vits(window):
 
 def test_dropout_of_vits_acts_on_values_of_positions_too():
     """The mean of many draws is the result without dropout, and none is that result."""
-    _, model = pair("vits", attention_dropout=0.5)
+    _, model = families.pair(families.CASES["vits"], attention_dropout=0.5)
     attention = model.text_encoder.encoder.layers[0].attention
-    x = sound()[:1]
+    x = families.embeds()[:1]
     with torch.no_grad():
         attention.v_proj.weight.zero_()
         attention.v_proj.bias.zero_()  # what is left are values of positions
@@ -62,7 +45,7 @@ def test_dropout_of_vits_acts_on_values_of_positions_too():
 
 
 def test_the_decoder_of_speecht5_stays():
-    original, model = pair("speecht5")
+    original, model = families.pair(families.CASES["speecht5"])
     kinds = [
         (name, type(module).__module__.partition(".")[0])
         for name, module in model.named_modules()
@@ -76,42 +59,44 @@ def test_the_decoder_of_speecht5_stays():
 
 
 def test_what_the_encoder_of_speecht5_does_not_take():
-    _, model = pair("speecht5")
+    _, model = families.pair(families.CASES["speecht5"])
     attention = model.encoder.wrapped_encoder.layers[0].attention
     with pytest.raises(ValueError, match=r"^cache, key_value_states: got"):
-        attention(sound(), key_value_states=sound())
+        attention(families.embeds(), key_value_states=families.embeds())
     biases = torch.ones(9, 9, 8)
     with pytest.raises(ValueError, match=r"^position_bias: got shape \(9, 9, 8\)"):
-        attention(sound(), position_bias=biases)
-    whole = attention(sound())[0]  # as in a decoder, without positions
-    again = attention(sound(), position_bias=torch.zeros(8, 8))[0]
+        attention(families.embeds(), position_bias=biases)
+    whole = attention(families.embeds())[0]  # as in a decoder, without positions
+    again = attention(families.embeds(), position_bias=torch.zeros(8, 8))[0]
     torch.testing.assert_close(again, whole)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_weights_if_asked_for(name):
     found = []
-    for one in pair(name):
+    for one in families.pair(families.CASES[name]):
         parts = {"vits": "text_encoder.encoder", "fastspeech2": "decoder"}
         part = one.get_submodule(parts.get(name, "encoder"))
         more = {"return_dict": True}
         if name == "vits":
             more["padding_mask"] = torch.ones(2, 9, 1)
         with torch.no_grad():
-            found.append(part(sound(), **more, output_attentions=True).attentions)
-        assert part(sound(), **more).attentions is None
+            found.append(
+                part(families.embeds(), **more, output_attentions=True).attentions
+            )
+        assert part(families.embeds(), **more).attentions is None
     assert len(found[0]) == 2
     for wanted, got in zip(*found, strict=True):
         assert got.shape == wanted.shape and families.largest(got - wanted) <= 1e-5
 
 
 def test_fastspeech2_needs_its_positions():
-    _, model = pair("fastspeech2")
+    _, model = families.pair(families.CASES["fastspeech2"])
     attention = model.decoder.conformer_layers[0].self_attn
     with pytest.raises(ValueError, match=r"^pos_emb: got None; expected the embedding"):
-        attention(sound())
+        attention(families.embeds())
     rows = torch.randn(2, 17, models.WIDTH, generator=torch.Generator().manual_seed(1))
-    both = attention(sound(), pos_emb=rows)[0]
+    both = attention(families.embeds(), pos_emb=rows)[0]
     for item in range(2):
-        alone = attention(sound()[[item]], pos_emb=rows[[item]])[0]
+        alone = attention(families.embeds()[[item]], pos_emb=rows[[item]])[0]
         torch.testing.assert_close(both[[item]], alone, rtol=1e-5, atol=1e-5)

@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-import copy
-
 import hugging_families as families
 import hugging_models as models
 import pytest
 import torch
 import transformers
 
-import relpos.torch as rt
-
 CASE = families.CASES["xlnet"]
 NAMES = ("xlnet", "xlnet, two streams", "xlnet, one direction")
-
-
-def pair(case=CASE, **settings):
-    """A model by its own code, and by relpos."""
-    original = models.build(case, "eager", **settings)
-    model = copy.deepcopy(original)
-    rt.replace_attention(model)
-    return original, model
-
-
-def embeds(length=9, batch=2, seed=3):
-    draw = torch.Generator().manual_seed(seed)
-    return torch.randn(batch, length, models.WIDTH, generator=draw)
 
 
 def check_calls(pair, **call):
@@ -59,36 +42,44 @@ def test_sixteen_bits(dtype):
     ids=str,
 )
 def test_settings(settings):
-    check_calls(pair(**settings), inputs_embeds=embeds(batch=4))
+    check_calls(families.pair(CASE, **settings), inputs_embeds=families.embeds(batch=4))
 
 
 @pytest.mark.parametrize("types", [None, [0] * 9, [0, 0, 1, 1, 2, 4, 4, 7, 0]])
 def test_types_of_tokens(types):
     call = {} if types is None else {"token_type_ids": torch.tensor([types, types])}
-    both = pair()
-    check_calls(both, inputs_embeds=embeds(), **call)
-    memory = [x.transpose(0, 1) for x in (embeds(5, seed=1), embeds(5, seed=2))]
-    check_calls(both, inputs_embeds=embeds(), mems=memory, **call)
+    both = families.pair(CASE)
+    check_calls(both, inputs_embeds=families.embeds(), **call)
+    memory = [
+        x.transpose(0, 1)
+        for x in (families.embeds(5, seed=1), families.embeds(5, seed=2))
+    ]
+    check_calls(both, inputs_embeds=families.embeds(), mems=memory, **call)
 
 
 def test_segments_make_a_difference():
     """Pairs of one type differ from pairs of two."""
-    _, model = pair()
+    _, model = families.pair(CASE)
     types = torch.tensor([[0] * 5 + [1] * 4] * 2)
-    plain = model(inputs_embeds=embeds()).last_hidden_state
-    typed = model(inputs_embeds=embeds(), token_type_ids=types).last_hidden_state
+    plain = model(inputs_embeds=families.embeds()).last_hidden_state
+    typed = model(
+        inputs_embeds=families.embeds(), token_type_ids=types
+    ).last_hidden_state
     assert families.largest(plain - typed) > 1e-2
 
 
 @pytest.mark.parametrize("kind", ["bi", "uni"])
 def test_a_memory(kind):
-    both = pair(attn_type=kind, mem_len=6)
+    both = families.pair(CASE, attn_type=kind, mem_len=6)
     memories = [None, None]
     for seed in range(3):
         found = []
         for index, one in enumerate(both):
             with torch.no_grad():
-                call = {"inputs_embeds": embeds(5, seed=seed), "use_mems": True}
+                call = {
+                    "inputs_embeds": families.embeds(5, seed=seed),
+                    "use_mems": True,
+                }
                 found.append(one(**call, mems=memories[index]))
             memories[index] = found[-1].mems
         wanted, got = (x.last_hidden_state for x in found)
@@ -100,13 +91,13 @@ def test_queries_that_see_no_key():
     order = torch.ones(2, 9, 9).triu()
     places = torch.eye(9).expand(2, 9, 9)
     call = {"perm_mask": order, "target_mapping": places}
-    check_calls(pair(), inputs_embeds=embeds(), **call)
+    check_calls(families.pair(CASE), inputs_embeds=families.embeds(), **call)
 
 
 def test_positions_of_each_item():
     """In training dropout makes positions of items differ."""
-    original, model = (one.layer[0].rel_attn for one in pair())
-    h = embeds().transpose(0, 1)
+    original, model = (one.layer[0].rel_attn for one in families.pair(CASE))
+    h = families.embeds().transpose(0, 1)
     draw = torch.Generator().manual_seed(5)
     rows = torch.randn(18, 2, models.WIDTH, generator=draw)
     wanted, got = (one(h, None, None, None, rows, None)[0] for one in (original, model))
@@ -114,10 +105,13 @@ def test_positions_of_each_item():
 
 
 def test_it_trains_with_dropout():
-    _, model = pair(dropout=0.2)
+    _, model = families.pair(CASE, dropout=0.2)
     model.train()
-    model(inputs_embeds=embeds(), token_type_ids=torch.zeros(2, 9, dtype=torch.long))
-    out = model(inputs_embeds=embeds()).last_hidden_state
+    model(
+        inputs_embeds=families.embeds(),
+        token_type_ids=torch.zeros(2, 9, dtype=torch.long),
+    )
+    out = model(inputs_embeds=families.embeds()).last_hidden_state
     out.square().sum().backward()
     assert torch.isfinite(model.layer[0].rel_attn.r.grad).all()
 
@@ -125,15 +119,18 @@ def test_it_trains_with_dropout():
 @pytest.mark.parametrize("name", NAMES[:2])
 def test_weights_if_asked_for(name):
     found = []
-    for one in pair():
+    for one in families.pair(CASE):
         one.config.output_attentions = True
         with torch.no_grad():
             call = families.CASES[name].call
             seen = []
             one.register_forward_hook(lambda *call, seen=seen: seen.append(call[-1]))
-            call(one, embeds())
+            call(one, families.embeds())
         found.append(seen[0].attentions)
-        assert one(inputs_embeds=embeds(), output_attentions=False).attentions is None
+        assert (
+            one(inputs_embeds=families.embeds(), output_attentions=False).attentions
+            is None
+        )
     for wanted, got in zip(*found, strict=True):
         streams = zip(wanted, got, strict=True)
         for x, y in streams if isinstance(wanted, tuple) else [(wanted, got)]:
@@ -141,9 +138,9 @@ def test_weights_if_asked_for(name):
 
 
 def test_segments_of_pairs_are_refused():
-    _, model = pair()
+    _, model = families.pair(CASE)
     attention = model.layer[0].rel_attn
-    h, rows = embeds().transpose(0, 1), torch.ones(18, 2, models.WIDTH)
+    h, rows = families.embeds().transpose(0, 1), torch.ones(18, 2, models.WIDTH)
     with pytest.raises(ValueError, match=r"^seg_mat: got a Tensor; expected None"):
         attention(h, None, None, None, rows, torch.ones(9, 9, 2, 2))
 
@@ -155,7 +152,7 @@ def test_generates_the_same_tokens(beams):
     more = {"do_sample": False, "num_beams": beams, "eos_token_id": None}
     tokens = [
         one.generate(prompt, max_new_tokens=6, pad_token_id=0, **more)
-        for one in pair(case)
+        for one in families.pair(case)
     ]
     assert torch.equal(*tokens)
     assert len(tokens[0][0].unique()) > 2

@@ -185,6 +185,30 @@ def attend_rows(
     return attend_heads(module, query, key, value, mask, **settings)
 
 
+def attend_projected(
+    module: Any,
+    tokens: torch.Tensor,
+    mask: torch.Tensor | None,
+    *,
+    weighed: bool,
+    **terms: Any,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Compute self-attention by the projections of a module that names them as BART."""
+    out, weights = attend_rows(
+        module,
+        module.q_proj(tokens),
+        module.k_proj(tokens),
+        module.v_proj(tokens),
+        mask,
+        heads=module.num_heads,
+        dropout=module.dropout,
+        weighed=weighed,
+        scale=module.scaling,
+        **terms,
+    )
+    return module.out_proj(out), weights
+
+
 def attend_heads(
     module: Any,
     query: torch.Tensor,

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from relpos.torch._transformers.adapters.base import Caching, Swapped, attend_rows
+from relpos.torch._transformers.adapters.base import Caching, Swapped, attend_projected
 from relpos.torch._transformers.adapters.table import replaces
 from relpos.torch._transformers.interface.registry import Terms
 
@@ -48,19 +48,13 @@ class _SpeechT5Attention(Caching):
                 "cache, key_value_states: got one of them; expected None, as only the "
                 "encoder of SpeechT5 runs with relpos"
             )
-        out, weights = attend_rows(
+        return attend_projected(
             self,
-            self.q_proj(hidden_states),
-            self.k_proj(hidden_states),
-            self.v_proj(hidden_states),
+            hidden_states,
             attention_mask,
-            heads=self.num_heads,
-            dropout=self.dropout,
             weighed=output_attentions,
-            scale=self.scaling,
             **_terms(position_bias),
         )
-        return self.out_proj(out), weights
 
 
 def _terms(table: torch.Tensor | None) -> Terms:

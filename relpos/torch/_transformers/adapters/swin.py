@@ -29,11 +29,7 @@ class _SwinSelfAttention(Swapped):
         attention_mask: torch.Tensor | None = None,
         output_attentions: bool | None = False,
     ) -> Any:
-        heads = self.num_attention_heads
-        query, key, value = (
-            split_heads(layer(hidden_states), heads)
-            for layer in (self.query, self.key, self.value)
-        )
+        query, key, value = projected(self, hidden_states)
         bias = in_window(self.relative_position_bias_table, self)
         return attend_windows(
             self, query, key, value, bias, attention_mask, output_attentions
@@ -50,14 +46,12 @@ class _Swinv2SelfAttention(Swapped):
         attention_mask: torch.Tensor | None = None,
         output_attentions: bool | None = False,
     ) -> Any:
-        heads = self.num_attention_heads
-        query, key, value = (
-            split_heads(layer(hidden_states), heads)
-            for layer in (self.query, self.key, self.value)
-        )
+        query, key, value = projected(self, hidden_states)
         factors = torch.clamp(self.logit_scale, max=math.log(1.0 / 0.01)).exp()
         table = self.continuous_position_bias_mlp(self.relative_coords_table)
-        bias = 16 * torch.sigmoid(in_window(table.view(-1, heads), self))
+        bias = 16 * torch.sigmoid(
+            in_window(table.view(-1, self.num_attention_heads), self)
+        )
         if attention_mask is not None:
             attention_mask = 2 * attention_mask  # the model adds it twice
         return attend_windows(
@@ -70,6 +64,12 @@ class _Swinv2SelfAttention(Swapped):
             output_attentions,
             scale=1.0,
         )
+
+
+def projected(module: Any, tokens: torch.Tensor) -> list[torch.Tensor]:
+    """Return query, key and value of tokens, by heads."""
+    layers = module.query, module.key, module.value
+    return [split_heads(layer(tokens), module.num_attention_heads) for layer in layers]
 
 
 def in_window(table: torch.Tensor, module: Any) -> torch.Tensor:

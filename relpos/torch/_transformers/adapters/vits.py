@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from relpos.torch._transformers.adapters.base import Masked, attend_rows
+from relpos.torch._transformers.adapters.base import Masked, attend_projected
 from relpos.torch._transformers.adapters.table import replaces
 from relpos.torch._transformers.interface.registry import Terms
 
@@ -30,16 +30,10 @@ class _VitsAttention(Masked):
                 "rel_value": self.emb_rel_v[0],
                 "beyond": "zero",
             }
-        out, weights = attend_rows(
+        return attend_projected(
             self,
-            self.q_proj(hidden_states),
-            self.k_proj(hidden_states),
-            self.v_proj(hidden_states),
+            hidden_states,
             attention_mask,
-            heads=self.num_heads,
-            dropout=self.dropout,
             weighed=bool(output_attentions),
-            scale=self.scaling,
             **terms,
         )
-        return self.out_proj(out), weights
