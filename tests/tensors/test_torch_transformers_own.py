@@ -34,6 +34,7 @@ _WORDS = re.compile("|".join([*_SOFTMAX, *_BOTH]))
 REASONS = {
     "later": """
         big_bird.BigBirdSelfAttention big_bird.BigBirdBlockSparseAttention
+        bros.BrosSelfAttention clap.ClapAudioSelfAttention
         clvp.ClvpSelfAttention cpmant.CpmAntAttention
         data2vec.Data2VecVisionSelfAttention data2vec.Data2VecVisionSdpaSelfAttention
         falcon.FalconAttention funnel.FunnelRelMultiheadAttention
@@ -51,8 +52,8 @@ REASONS = {
     """,
     "no relative positions": """
         bark.BarkSelfAttention blip.BlipAttention blip.BlipTextSelfAttention
-        bros.BrosSelfAttention canine.CanineSelfAttention
-        clap.ClapAudioSelfAttention dab_detr.DetrAttention dab_detr.DabDetrAttention
+        canine.CanineSelfAttention
+        dab_detr.DetrAttention dab_detr.DabDetrAttention
         evolla.EvollaSequenceCompressorAttention
         evolla.EvollaSequenceAlignerCrossAttention flaubert.MultiHeadAttention
         flava.FlavaSelfAttention fsmt.Attention git.GitSelfAttention
