@@ -143,12 +143,13 @@ print(out.tolist(), x.grad.tolist())
 """
 
 
-def test_a_torch_without_a_table_gives_the_same_numbers():
+def test_a_torch_without_a_table_gives_the_same_numbers(tmp_path):
     x = torch.linspace(-1, 1, 120).view(2, 3, 5, 4).requires_grad_()
     out = relpos.torch.attention(x, x, x)
     out.square().sum().backward()
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_TABLE],
+        cwd=tmp_path,  # no source tree
         check=False,
         capture_output=True,
         text=True,
