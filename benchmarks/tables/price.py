@@ -22,6 +22,7 @@ from benchmarks import timing
 from benchmarks.problems import DIM, DIRECTIONS, ROWS, SCHEMES, Problem
 from benchmarks.results import PriceRecord
 from benchmarks.timing import Array, Plan, Row
+from relpos import recipes
 from relpos._bench import check
 
 WAYS = ("forward", "forward+backward")
@@ -189,6 +190,13 @@ def wavlm(place: Place) -> dict[str, Any]:
     return {**positions(place, 1, place.heads, 320), "buckets": buckets}
 
 
+def deberta_v3(place: Place) -> dict[str, Any]:
+    """Make projected positions of DeBERTa V3: 512 rows of each head, log-buckets."""
+    keys, queries = place.draw(2, place.heads, 512, DIM)
+    terms: dict[str, Any] = recipes.deberta(keys, queries, max_position=512)
+    return terms
+
+
 def nothing(place: Place) -> dict[str, Any]:
     return {}
 
@@ -248,7 +256,8 @@ PRICED = {
     "Music": Priced(of_scheme("music")),
     "Transformer-XL": Priced(of_scheme("xl")),
     "BERT": Priced(of_row("BERT, keys and queries"), directions=BOTH),
-    "DeBERTa": Priced(of_row("DeBERTa, 32 rows"), directions=BOTH),
+    "DeBERTa, 32 rows": Priced(of_row("DeBERTa, 32 rows"), directions=BOTH),
+    "DeBERTa V3": Priced(of_operands(deberta_v3), directions=BOTH),
     "decay": Priced(of_operands(decay), directions=CAUSAL, targets=(1.08, None)),
     "SAM": Priced(of_operands(sam), directions=BOTH, targets=(1.5, None)),
     "sinks": Priced(of_operands(sinks), targets=(1.01, None)),
