@@ -26,10 +26,13 @@ enum { RP_MASK_NONE, RP_MASK_BOOL, RP_MASK_F32, RP_MASK_F64 };
 /* The largest B * H * Lq: each row of a result lies in memory of its own. */
 #define RP_MOST_ROWS (INT64_C(1) << 60)
 
-/* A table of positions: `rows` rows, whose row 0 is that of relative position `first`. */
+/* A table of positions: `rows` rows, whose row 0 is that of relative position `first`. With an
+ * index row l is row index[l] of the array, which has `listed` of them, 1 or more; else row l. */
 typedef struct {
-    rp_array array; /* (B, H, rows, columns) */
+    rp_array array; /* (B, H, rows or listed, columns) */
     int64_t rows, first;
+    const int64_t *index; /* (rows): 0 to listed - 1; NULL: none. Not with labels */
+    int64_t listed;
 } rp_table;
 
 /* Where queries stand, and which pairs may attend to each other. */
@@ -113,7 +116,7 @@ typedef struct {
  * 16 bits each where the problem is one of float32; so may out, but not kept.
  * cap(x) = softcap * tanh(x / softcap) where there is one, else x.
  * sinks: one more logit of each row's softmax, without a value.
- * l = clip(r - first, 0, rows - 1), r = j - (i + query_offset[b]), or labels;
+ * l = clip(r - first, 0, rows - 1), r = j - (i + query_offset[b]), or index[l], or labels;
  * decay_ij = sum of log_decay[t], t = j + 1 .. i + query_offset[b], t < log_decay.rows. */
 typedef struct {
     int64_t B, H, Hk, Lq, Lk, D, Dv, Dp;
@@ -152,6 +155,10 @@ rp_longest(const rp_attention *p)
                                p->rel_query.rows,
                                p->rel_value.rows,
                                p->rel_bias.rows,
+                               p->rel_key.listed,
+                               p->rel_query.listed,
+                               p->rel_value.listed,
+                               p->rel_bias.listed,
                                p->log_decay.rows};
     int64_t longest = 0;
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)

@@ -42,6 +42,9 @@
 
 #define RP_FMA_F32(a, b, c) _mm256_fmadd_ps((__m256)(a), (__m256)(b), (__m256)(c))
 #define RP_FMA_F64(a, b, c) _mm256_fmadd_pd((__m256d)(a), (__m256d)(b), (__m256d)(c))
+#if RP_IS_F32
+#define RP_PERMUTE(x, lanes) _mm256_permutevar8x32_ps((__m256)(x), (__m256i)(lanes))
+#endif
 #define RP_MULTIPLY_LOWER(a, b) _mm256_mul_epu32((__m256i)(a), (__m256i)(b))
 #define RP_WORD_BITS(words) _mm256_cvtepu16_epi32((__m128i)(words))
 #define RP_WIDEN_HALF(words) _mm256_cvtph_ps((__m128i)(words))

@@ -44,6 +44,11 @@
 #define RP_BLEND(lanes, a, b)                                                          \
     _mm512_mask_blend_pd((__mmask8)(lanes), (__m512d)(a), (__m512d)(b))
 #endif
+#if RP_IS_F32
+#define RP_PERMUTE(x, lanes) _mm512_permutexvar_ps((__m512i)(lanes), (__m512)(x))
+#else
+#define RP_PERMUTE(x, lanes) _mm512_permutexvar_pd((__m512i)(lanes), (__m512d)(x))
+#endif
 #define RP_MULTIPLY_LOWER(a, b) _mm512_mul_epu32((__m512i)(a), (__m512i)(b))
 #define RP_WORD_BITS(words) _mm512_cvtepu16_epi32((__m256i)(words))
 #define RP_WIDEN_HALF(words) _mm512_cvtph_ps((__m256i)(words))

@@ -132,6 +132,18 @@ is_decay_finite(const rp_attention *p)
     return 1;
 }
 
+/* An index lists rows of its table. */
+RP_INLINE int
+check_index(const rp_attention *p, const rp_table *table)
+{
+    if (!table->array.data || !table->index)
+        return 1;
+    rp_assert(p->labels.count == 0 && table->listed > 0);
+    for (int64_t l = 0; l < table->rows; l++)
+        rp_assert(is_within(table->index[l], 0, table->listed - 1));
+    return 1;
+}
+
 /* Labels, and a decay, which hides the keys after a query. */
 RP_INLINE int
 check_pairs(const rp_attention *p)
@@ -197,6 +209,10 @@ check_attention(const rp_attention *p)
     rp_assert(is_within(p->rel_bias.first, -RP_FARTHEST, RP_FARTHEST));
     rp_assert(p->rel_query.first == p->rel_key.first || !p->rel_query.array.data);
     rp_assert(p->rel_value.first == p->rel_key.first || !p->rel_value.array.data);
+    check_index(p, &p->rel_key);
+    check_index(p, &p->rel_query);
+    check_index(p, &p->rel_value);
+    check_index(p, &p->rel_bias);
     rp_assert(is_within(part->query, 0, RP_FARTHEST) &&
               is_within(part->key, 0, RP_FARTHEST) &&
               is_within(part->head, 0, RP_FARTHEST) &&

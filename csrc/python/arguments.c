@@ -287,6 +287,16 @@ check_arguments(direct_call *d)
 
 /* ---- what they say together ---------------------------------------------------------- */
 
+/* Whether Python has to gather a table. */
+static int
+gathers(const direct_call *d)
+{
+    for (int i = 0; i < TABLES; i++)
+        if (is_gathered(&d->call, &d->rules, i))
+            return 1;
+    return 0;
+}
+
 int
 fit_arguments(direct_call *d)
 {
@@ -294,10 +304,14 @@ fit_arguments(direct_call *d)
     shape_rules rules = {.groups = d->groups};
     /* no Python code runs from here on until the kernel has returned */
     if (take_views(call) < 0 || fit_shapes(call, rules).rule != FITS ||
-        may_overwrite(call) || !apply_rules(call, &d->rules) || !gather_tables(d) ||
+        may_overwrite(call) || !apply_rules(call, &d->rules) || gathers(d) ||
         !check_arguments(d) || lay_out(call) < 0)
         return 0;
     store_facts(call, &d->rules);
+    if (d->rules.buckets.owner != NULL) {
+        call->index = used_buckets(&d->rules);
+        call->index_count = d->rules.used.count;
+    }
     return take_dimensions(call) == 0 && are_sums_numbers(call);
 }
 

@@ -59,6 +59,8 @@ take_owners(attention_call *call, PyObject *operands)
         if (take_owner(call, operands, &item_rows[i].entry, 0, &call->items[i].owner) <
             0)
             return -1;
+    if (take_buckets_entry(call, operands) < 0)
+        return -1;
     return take_edge_vectors(call, operands);
 }
 

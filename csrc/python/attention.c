@@ -129,6 +129,8 @@ release_call(attention_call *call)
 {
     rp_free(call->offsets);
     rp_free(call->item_numbers);
+    rp_free(call->index_copy);
+    Py_XDECREF(call->buckets.owner);
     for (int i = 0; i < OPERANDS; i++)
         Py_XDECREF(call->views[i].owner);
     for (int i = 0; call->gives_tensors && i < OPERANDS; i++)

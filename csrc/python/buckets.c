@@ -1,8 +1,17 @@
-/* buckets.c: tables whose rows are listed by relative position, for direct.c. The rows that
- * the pairs of a call can use are gathered into tables of one row for each position. */
+/* buckets.c: the row of a table that each relative position has, where `buckets` list it. The
+ * kernels get a copy: another thread may write to an array after its rows were checked. */
 #include "rules.h"
 
-/* Takes a copy, because another thread may write to the rows after they were checked. */
+static dict_entry entry = {"buckets", NULL};
+
+int
+make_buckets_key(void)
+{
+    return make_key(&entry);
+}
+
+/* ---- of a direct call ------------------------------------------------------------------ */
+
 int
 take_buckets(direct_call *d, PyObject *value)
 {
@@ -15,87 +24,77 @@ take_buckets(direct_call *d, PyObject *value)
     return copy != NULL && take_view(copy, &d->rules.buckets);
 }
 
-/* The axis of a table's rows. */
-static int
-row_axis(int index, const array_view *view)
-{
-    return view->ndim - (operand_rows[index].shape[2] == '1' ? 1 : 2);
-}
+/* ---- of the dict of a call ------------------------------------------------------------- */
 
-/* Copies the rows that the buckets list along an axis, the last one or that before it. */
-static void
-copy_rows(const array_view *from, int axis, const array_view *buckets, char *to)
+int
+take_buckets_entry(attention_call *call, PyObject *operands)
 {
-    const int64_t *rows = (const int64_t *)buckets->data;
-    int is_vector = axis + 1 < from->ndim;
-    npy_intp columns = is_vector ? from->shape[axis + 1] : 1, size = from->itemsize;
-    npy_intp step = is_vector ? from->strides[axis + 1] : size;
-    npy_intp items = PyArray_MultiplyList(from->shape, axis);
-    for (npy_intp item = 0; item < items; item++) {
-        npy_intp offset = 0, rest = item;
-        for (int i = axis - 1; i >= 0; i--) {
-            offset += rest % from->shape[i] * from->strides[i];
-            rest /= from->shape[i];
-        }
-        for (npy_intp n = 0; n < buckets->shape[0]; n++) {
-            const char *row = from->data + offset + rows[n] * from->strides[axis];
-            if (step == size)
-                memcpy(to, row, (size_t)(columns * size));
-            else
-                for (npy_intp c = 0; c < columns; c++)
-                    memcpy(to + c * size, row + c * step, (size_t)size);
-            to += columns * size;
-        }
-    }
-}
-
-/* Puts the rows that the buckets list in the place of a table. */
-static int
-gather_table(attention_call *call, int index, const array_view *buckets)
-{
-    array_view *view = &call->views[index];
-    int axis = row_axis(index, view);
-    npy_intp shape[NPY_MAXDIMS];
-    memcpy(shape, view->shape, (size_t)view->ndim * sizeof *shape);
-    shape[axis] = buckets->shape[0];
-    PyArray_Descr *dtype = PyArray_DESCR((PyArrayObject *)view->owner);
-    PyObject *array = PyArray_SimpleNewFromDescr(
-        view->ndim, shape, (PyArray_Descr *)Py_NewRef((PyObject *)dtype));
-    if (array == NULL)
-        return 0;
-    if (PyArray_SIZE((PyArrayObject *)array) > 0)
-        copy_rows(view, axis, buckets, PyArray_BYTES((PyArrayObject *)array));
-    Py_DECREF(view->owner);
-    take_view(array, view);
-    FIELD(call, rp_array, operand_rows[index].array).data = view->data;
-    call->dims[(int)operand_rows[index].shape[1]] = buckets->shape[0];
-    return 1;
-}
-
-/* Whether a table's rows can be copied as bytes: objects cannot. */
-static int
-can_copy(const array_view *view)
-{
-    return view->is_behaved && view->kind != KIND_OTHER;
+    PyObject *value = take_entry(call, operands, &entry, 0);
+    if (value == NULL)
+        return PyErr_Occurred() ? -1 : 0;
+    call->buckets.owner = as_owner(value);
+    if (call->buckets.owner == NULL)
+        return reject(call, PyExc_TypeError, entry.name, "must be an ndarray");
+    return 0;
 }
 
 int
-gather_tables(direct_call *d)
+copy_buckets(attention_call *call)
 {
-    array_view *buckets = &d->rules.buckets;
-    for (int i = 0; i < TABLES; i++) {
-        array_view *view = &d->call.views[tables[i]];
-        if (!is_gathered(&d->call, &d->rules, i))
-            continue;
-        if (buckets->owner == NULL || !can_copy(view))
-            return 0;
-        if (d->rows.owner == NULL) {
-            PyObject *rows = list_rows(&d->rules, i);
-            if (rows == NULL || !take_view(rows, &d->rows))
-                return 0;
-        }
-        if (!gather_table(&d->call, tables[i], &d->rows))
-            return 0;
+    array_view *view = &call->buckets;
+    if (view->owner == NULL)
+        return 0;
+    if (!take_view(view->owner, view) || view->ndim != 1 || view->shape[0] == 0 ||
+        view->kind != KIND_I64 || !view->is_behaved)
+        return reject(call, PyExc_TypeError, entry.name, "must be a vector of int64");
+    call->index = (const int64_t *)view->data;
+    call->index_count = view->shape[0];
+    if (call->counts)
+        return 0;
+    int64_t *rows = rp_alloc((size_t)call->index_count, sizeof *rows);
+    if (rows == NULL) {
+        PyErr_NoMemory();
+        return -1;
     }
-    return 1;
+    for (int64_t n = 0; n < call->index_count; n++)
+        rows[n] = *(const int64_t *)(view->data + n * view->strides[0]);
+    call->index = call->index_copy = rows;
+    return 0;
+}
+
+/* ---- the tables that have them --------------------------------------------------------- */
+
+static int
+check_rows(const attention_call *call, int64_t rows)
+{
+    for (int64_t n = 0; n < call->index_count; n++)
+        if (call->index[n] < 0 || call->index[n] >= rows)
+            return reject(call, PyExc_ValueError, entry.name, "is out of range");
+    return 0;
+}
+
+static int
+list_rows_of(attention_call *call, rp_table *table)
+{
+    if (!table->array.data)
+        return 0;
+    table->listed = table->rows;
+    table->rows = call->index_count;
+    table->index = call->index;
+    return call->counts ? 0 : check_rows(call, table->listed);
+}
+
+int
+list_tables(attention_call *call)
+{
+    rp_attention *p = &call->problem.forward;
+    int status = 0;
+    if (call->index == NULL)
+        return 0;
+    if (is_labelled(call) || call->edges[INDPTR] != NULL)
+        return reject(call, PyExc_ValueError, entry.name,
+                      "cannot go with labels or edges");
+#define TABLE(row, name, table, ...) status |= list_rows_of(call, &p->table);
+#include "rows.h"
+    return status;
 }

@@ -58,6 +58,8 @@ take_dimensions(attention_call *call)
 #define TABLE(row, name, table, shape, ...)                                            \
     p->table.rows = dims[(int)shape[1]] < 0 ? 0 : dims[(int)shape[1]];
 #include "rows.h"
+    if (list_tables(call) < 0)
+        return -1;
     p->log_decay.rows = dims['t'] < 0 ? 0 : dims['t'];
     p->fire.ranges = dims['F'] < 0 ? 0 : dims['F'];
     p->rel_query.first = p->rel_value.first = p->rel_key.first;

@@ -122,7 +122,6 @@ static void
 release_direct(direct_call *d)
 {
     Py_XDECREF(d->rules.buckets.owner);
-    Py_XDECREF(d->rows.owner);
     release_call(&d->call);
 }
 
@@ -214,7 +213,6 @@ take_backward(direct_call *d, PyObject *const *args, int *rows)
     return is_given && take_operands_of(d, args, rows);
 }
 
-/* The gradients and, of a call with buckets, the rows that those of its tables have. */
 static PyObject *
 list_gradients(direct_call *d, const int *rows, Py_ssize_t count)
 {
@@ -226,16 +224,13 @@ list_gradients(direct_call *d, const int *rows, Py_ssize_t count)
             Py_CLEAR(found);
         Py_XDECREF(of);
     }
-    if (found != NULL && d->rows.owner != NULL &&
-        PyList_Append(found, d->rows.owner) < 0)
-        Py_CLEAR(found);
     return found;
 }
 
 /* args: names of the tensors; out, row_max, row_sum and the tensors; which of the latter need
  * a gradient; gradients of out and lse; the other arguments; the number of threads; whether
- * gradients lie in memory as operands. Returns a list of gradients, None where none is needed;
- * with buckets, the rows that those of tables have come last. */
+ * gradients lie in memory as operands. Returns a list of gradients, None where none is needed.
+ * */
 PyObject *
 py_attend_backward(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {

@@ -203,6 +203,20 @@ list_gathered(const attention_call *call, const call_rules *rules)
     return gathered;
 }
 
+/* The rows that buckets list for those positions, as a new array of int64, or None. */
+static PyObject *
+list_buckets(const call_rules *rules)
+{
+    npy_intp count = (npy_intp)rules->used.count;
+    if (rules->buckets.owner == NULL)
+        return Py_NewRef(Py_None);
+    PyObject *array = PyArray_SimpleNew(1, &count, NPY_INT64);
+    if (array != NULL)
+        memcpy(PyArray_DATA((PyArrayObject *)array), used_buckets(rules),
+               (size_t)count * sizeof(int64_t));
+    return array;
+}
+
 /* The dtype of the computation. */
 static PyArray_Descr *
 computed_dtype(const call_rules *rules)
@@ -235,9 +249,9 @@ static PyObject *
 tell_facts(attention_call *call, const call_rules *rules)
 {
     store_facts(call, rules);
-    return Py_BuildValue("NNNNN", computed_dtype(rules), result_dtype(call),
+    return Py_BuildValue("NNNNNN", computed_dtype(rules), result_dtype(call),
                          list_copied(call, rules->kind), list_gathered(call, rules),
-                         list_numbers(call));
+                         list_buckets(rules), list_numbers(call));
 }
 
 /* args: the arrays by name, and the numbers and flags that `Numbers` of

@@ -187,8 +187,12 @@ typedef struct {
     int given[OPERANDS],
         count; /* rows that had a view when views were taken, in order */
     PyArrayObject *edges[EDGE_VECTORS];
-    ptrdiff_t *offsets;    /* OPERANDS rows of B */
-    int64_t *item_numbers; /* ITEM_VECTORS rows of B, copies */
+    array_view buckets; /* of the dict */
+    const int64_t
+        *index; /* the table row of each position; NULL: tables have one for each */
+    int64_t index_count, *index_copy; /* that is freed */
+    ptrdiff_t *offsets;               /* OPERANDS rows of B */
+    int64_t *item_numbers;            /* ITEM_VECTORS rows of B, copies */
     int counts; /* memory is counted, and nothing that has an entry for each item,
                            query or edge is looked at: there need be no memory behind it */
     int64_t rows_used;    /* of offsets, while it counts */
@@ -266,6 +270,16 @@ misfit fit_shapes(attention_call *call, shape_rules rules);
 int lay_out(attention_call *call);
 /* Axes of an operand behind those of the batch. */
 int own_axes(const operand_row *row);
+
+/* ---- buckets.c ------------------------------------------------------------------------ */
+
+/* Makes the key of their entry; reads it; then, once all arguments have been read, copies what
+ * it has. */
+int make_buckets_key(void);
+int take_buckets_entry(attention_call *call, PyObject *operands);
+int copy_buckets(attention_call *call);
+/* Gives the rows of all positions to the tables, and checks each. */
+int list_tables(attention_call *call);
 
 /* ---- results.c ------------------------------------------------------------------------ */
 

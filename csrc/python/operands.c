@@ -183,7 +183,8 @@ take_operands(attention_call *call, PyObject *operands)
     if (take_owners(call, operands) < 0)
         return -1;
     /* from here on no Python code runs until the kernel has returned */
-    if (take_views(call) < 0 || take_item_views(call) < 0 || check_arrays(call) < 0)
+    if (take_views(call) < 0 || take_item_views(call) < 0 || check_arrays(call) < 0 ||
+        copy_buckets(call) < 0)
         return -1;
     return take_shapes(call);
 }
@@ -253,7 +254,7 @@ make_keys(void)
         status |= make_key(&scalar_rows[i].entry);
     for (int i = 0; i < EDGE_VECTORS; i++)
         status |= make_key(&edge_entries[i]);
-    return status;
+    return status | make_buckets_key();
 }
 
 int

@@ -71,8 +71,8 @@ place_table(call_rules *rules, int table, int before, int64_t count)
 }
 
 /* Queries and keys may use far fewer buckets than there are. The number that is kept
- * decides how a table is read, and with it the bits of results, so that it does not depend on
- * the offset. The buckets at the ends serve the positions beyond them. */
+ * decides how a table is read, so that it does not depend on the offset. The buckets at the
+ * ends serve the positions beyond them. */
 void
 use_buckets(const attention_call *call, call_rules *rules)
 {
@@ -121,32 +121,35 @@ place_tables(const attention_call *call, call_rules *rules)
     return place_all(call, rules);
 }
 
+const int64_t *
+used_buckets(const call_rules *rules)
+{
+    int64_t first = rules->has_first ? rules->first : -(rules->buckets.shape[0] / 2);
+    return (const int64_t *)rules->buckets.data + (rules->used.first - first);
+}
+
 int
 is_gathered(const attention_call *call, const call_rules *rules, int table)
 {
     position_span own = rules->spans[table], all = rules->of_vectors;
     if (own.count == 0 || !has(call, tables[table])) /* not on that line */
         return 0;
-    return has_buckets(rules) ||
-           (!is_bias(table) && (own.first != all.first || own.count != all.count));
+    return !has_buckets(rules) && !is_bias(table) &&
+           (own.first != all.first || own.count != all.count);
 }
 
 PyObject *
 list_rows(const call_rules *rules, int table)
 {
-    position_span own = rules->spans[table],
-                  all = has_buckets(rules) ? rules->used : rules->of_vectors;
+    position_span own = rules->spans[table], all = rules->of_vectors;
     npy_intp count = (npy_intp)all.count;
     PyObject *array = PyArray_SimpleNew(1, &count, NPY_INT64);
     int64_t *rows = array ? PyArray_DATA((PyArrayObject *)array) : NULL;
-    const int64_t *buckets = (const int64_t *)rules->buckets.data;
     for (npy_intp n = 0; array != NULL && n < count; n++) {
         int64_t position = all.first + n,
                 nearest = clamp(position, own.first, own.first + own.count - 1);
         rows[n] = nearest - own.first;
-        if (buckets != NULL)
-            rows[n] = buckets[rows[n]];
-        else if (rules->beyond == RP_ZERO && nearest != position)
+        if (rules->beyond == RP_ZERO && nearest != position)
             rows[n] = -1;
     }
     return array;

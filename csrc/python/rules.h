@@ -84,6 +84,9 @@ const char *name_of_rule(int rule);
 int place_tables(const attention_call *call, call_rules *rules);
 /* Keeps the buckets that queries and keys can use, once all rules hold. */
 void use_buckets(const attention_call *call, call_rules *rules);
+/* The rows that buckets list for the positions that queries and keys can use, whose number is
+ * that of rules->used. */
+const int64_t *used_buckets(const call_rules *rules);
 /* Whether a table has to be gathered before the call, and which of its rows then serves each
  * position of its operand, as a new array of int64; -1: none. */
 int is_gathered(const attention_call *call, const call_rules *rules, int table);
@@ -107,7 +110,6 @@ typedef struct {
     int keeps;               /* what a backward needs, without a record */
     int groups, has_lse, requires_grad;
     int64_t offset, length; /* query_offset and key_lengths */
-    array_view rows;        /* of tables with buckets, which are gathered */
     unsigned given;         /* a bit for each that is no array */
 } direct_call;
 
@@ -125,8 +127,6 @@ int take_argument(direct_call *d, PyObject *name, PyObject *value);
 int take_operand(direct_call *d, int index, PyObject *value);
 /* Takes the row of each relative position. */
 int take_buckets(direct_call *d, PyObject *value);
-/* Replaces tables by the rows that the buckets list, once all rules hold. */
-int gather_tables(direct_call *d);
 /* Whether kinds, shapes and numbers of all arguments fit: then the call can run. */
 int fit_arguments(direct_call *d);
 

@@ -155,9 +155,10 @@ def plan(
             4 B H N D + 2 T \, B H X D
 
     X is Lq R for tables of at most 1024 rows (backward: 256) and half of Lk + 64, else
-    N. The table `rel_query` meets keys: X is N, and Lk replaces Lq. Where nothing is
-    added to the scores, one number is stored for each pair, not two. The backward
-    takes 10 B H N D flops, and 6 B H X D (the table of values 4) for each table.
+    N. Where buckets list rows, X is N at most. The table `rel_query` meets keys: X is
+    N, and Lk replaces Lq. Where nothing is added to the scores, one number is stored
+    for each pair, not two. The backward takes 10 B H N D flops, and 6 B H X D (the
+    table of values 4) for each table.
 
     Parameters
     ----------
@@ -361,10 +362,11 @@ class Sizes(NamedTuple):
         return self.scheme.rows(self.Lq, self.Lk, self.k, self.is_causal)
 
     @property
-    def rows(self) -> int:
-        """Rows of a table as the kernel takes it, gathered where buckets list them."""
-        rows = self.scheme.listed or self.scheme.rows
-        return rows(self.Lq, self.Lk, self.k, self.is_causal)
+    def listed(self) -> int:
+        """Relative positions of pairs whose rows buckets list; 0 without buckets."""
+        if self.scheme.listed is None:
+            return 0
+        return self.scheme.listed(self.Lq, self.Lk, self.k, self.is_causal)
 
     @property
     def pairs(self) -> int:
@@ -377,11 +379,11 @@ class Sizes(NamedTuple):
         return (self.Lk * (self.Lk + 1) - hidden * (hidden + 1)) // 2
 
     def met(self, name: str, most_rows: int) -> int:
-        """Products of a head's tokens with rows of a table (choose_path of table.h)."""
-        has_few_rows = self.rows <= min(most_rows, self.Lk // 2 + 32)
+        """Products of a head's tokens with rows of a table (choose_path of packed.h)."""
+        has_few_rows = min(most_rows, self.Lk // 2 + 32) >= self.R
         is_graph = "indices" in self.arguments
-        if has_few_rows and name != "rel_query" and not is_graph:
-            return self.Lq * self.rows
+        if has_few_rows and name != "rel_query" and not is_graph and not self.listed:
+            return self.Lq * self.R
         return self.pairs
 
 
@@ -404,7 +406,7 @@ def _held(s: Sizes, backward: bool) -> int:
 
 
 def _made(s: Sizes, operands: dict[str, Any], backward: bool) -> int:
-    """Count bytes that Python makes: FIRE's tables, rows listed by buckets, edges.
+    """Count bytes that Python makes: FIRE's tables, and copies of integers.
 
     The context keeps those of the forward, so the backward adds its own alone.
     """
@@ -415,8 +417,8 @@ def _made(s: Sizes, operands: dict[str, Any], backward: bool) -> int:
             count += array.nbytes
     if s.computed != s.dtype:
         count += _widened(s, operands, backward)
-    if s.scheme.listed:
-        count += len(s.tables) * s.rows * s.D * s.dtype.itemsize
+    if s.listed:
+        count += s.listed * 8
     if not backward:
         # Copies of integers: of each edge, and of the offset of each batch item.
         for shape in _edges(s).values():
@@ -498,6 +500,8 @@ def _operands(s: Sizes, backward: bool) -> dict[str, Any]:
     for name, shape in _edges(s).items():
         key = "edge_labels" if name == "labels" else name
         operands[key] = _unread(name, shape, np.dtype(np.int64))
+    if s.listed:
+        operands["buckets"] = _unread("buckets", (s.listed,), np.dtype(np.int64))
     operands |= {n: x for n, x in s.scheme.settings if n != "is_causal"}
     if s.is_causal and not _edges(s):
         operands["window_right"] = s.Lk - s.Lq
@@ -522,7 +526,7 @@ def _length(s: Sizes, letter: str) -> int:
         "F": ranges,
         "G": ranges + 1,
     }
-    return lengths.get(letter, s.rows)  # others are rows of tables
+    return lengths.get(letter, s.R)  # others are rows of tables
 
 
 def _unread(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

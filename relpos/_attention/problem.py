@@ -105,6 +105,8 @@ def prepare(call: Call, part: Part | None = None) -> Problem:
         operands[name] = gather_rows(inputs[name], rows, TABLES[name].row_axis)
     for name in facts.copied:
         operands[name] = ROWS[name].native(operands[name], facts.dtype)
+    if facts.buckets is not None:
+        operands["buckets"] = facts.buckets
     if numbers.softcap is not None:
         operands["softcap"] = numbers.softcap
     if part is not None:

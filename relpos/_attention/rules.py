@@ -42,13 +42,15 @@ class Facts(NamedTuple):
     """Consequences of the arrays and the numbers of a call.
 
     `rows` lists, for each table that has to be gathered before the call, the row that
-    serves each relative position of its operand (-1: none).
+    serves each relative position of its operand (-1: none). `buckets` are those of the
+    positions that queries and keys can use, from that of row 0 on.
     """
 
     dtype: np.dtype[Any]  # of the computation
     out_dtype: np.dtype[Any]  # of the result
     copied: list[str]  # names of arrays that the kernels cannot read in place
     rows: dict[str, Array]
+    buckets: Array | None
     #: Scale, sides of the window and relative positions of row 0 of tables, by the
     #: names that they have for the kernels.
     numbers: dict[str, Any]

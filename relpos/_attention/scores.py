@@ -231,10 +231,13 @@ def _rows(problem: Problem, name: str, relative: Array) -> list[Array]:
     if name == "rel_bias":  # which may be centred, while the others are not
         first = operands["min_bias_position"]
     rows = relative - first
-    inside = np.clip(rows, 0, operands[name].shape[-2] - 1)
+    buckets = operands.get("buckets")
+    count = operands[name].shape[-2] if buckets is None else len(buckets)
+    inside = np.clip(rows, 0, count - 1)
+    listed = inside if buckets is None else buckets[inside]
     if operands["beyond"]:  # 1: zeros beyond the table; 0: its outermost row
-        return [np.where(rows == inside, rows, -1)]
-    return [inside]
+        return [np.where(rows == inside, listed, -1)]
+    return [listed]
 
 
 def _gather(by_row: Array, rows: list[Array]) -> Array:

@@ -19,9 +19,7 @@ from torch import Tensor
 from relpos._attention import functional
 from relpos._attention.attention import DEFAULTS
 from relpos._attention.fire_network import NAMES
-from relpos._attention.operands import OPERANDS, READ_SHORT, TABLES, Call
-from relpos._attention.problem import fold_rows
-from relpos._checks import Array, quiet
+from relpos._attention.operands import OPERANDS, READ_SHORT, Call
 from relpos._core import bfloat16, read_tensors
 from relpos._settings import kernels
 from relpos.torch._functions import over_items
@@ -266,30 +264,10 @@ def backward_directly(
     )
     if made is None:
         return None
-    tensors = saved[3:]
-    if "buckets" in setting.names:
-        # behind the gradients comes which row of a table each of their rows belongs to
-        rows: Any = made.pop()
-        _fold_tables(made, rows, setting.names, tensors)
     return [
         None if gradient is None else as_tensor(gradient, tensor.dtype)
-        for gradient, tensor in zip(made, tensors, strict=True)
+        for gradient, tensor in zip(made, saved[3:], strict=True)
     ]
-
-
-@quiet
-def _fold_tables(
-    gradients: list[Any], rows: Array, names: Sequence[str], tensors: Sequence[Tensor]
-) -> None:
-    """Add up gradients of the rows that buckets list to those of their tables."""
-    for n, (name, tensor) in enumerate(zip(names, tensors, strict=True)):
-        if name not in TABLES or gradients[n] is None:
-            continue
-        table, gradient = TABLES[name], np.asarray(gradients[n])
-        # a table of biases has a number in each row, where the others have a vector
-        columns = gradient if table.axes == 3 else gradient[..., None]
-        folded = fold_rows(columns, rows, tensor.shape[table.row_axis])
-        gradients[n] = folded.astype(gradient.dtype).reshape(tensor.shape)
 
 
 # ---- calls that Python prepares ------------------------------------------------------

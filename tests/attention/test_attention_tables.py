@@ -12,6 +12,7 @@ from problems import DTYPES, PATHS, cast, check, normal, qkv, run, terms
 from tolerances import assert_bitwise, assert_close, assert_results_bitwise
 
 import relpos
+from relpos._settings import kernels
 
 pytestmark = pytest.mark.usefixtures("strict_floats")
 both_paths = pytest.mark.parametrize(("lq", "lk"), PATHS)
@@ -105,6 +106,89 @@ def test_buckets(isa, dtype, lq, lk, beyond):
     inputs = qkv(rng, (2,), 2, lq, lk, 16, 8)
     check(inputs, keywords, dtype)
     check(inputs, keywords | {"min_relative_position": -25}, dtype)
+
+
+def runs(count, rows, step):
+    """Rise or fall by `step` from row to row, ever slower away from the middle."""
+    far = np.abs(np.arange(count) - count // 2)
+    bent = np.sign(np.arange(count) - count // 2) * np.ceil(far**0.75).astype(int)
+    return np.clip(rows // 2 + step * bent, 0, rows - 1)
+
+
+@both_dtypes
+@both_paths
+@pytest.mark.parametrize("beyond", ["clip", "zero"])
+@pytest.mark.parametrize("way", ["rises", "falls", "leaps", "stays"])
+def test_an_index_gives_the_bits_of_the_rows_that_it_lists(
+    isa, dtype, lq, lk, beyond, way
+):
+    rng = np.random.default_rng(8)
+    rows, count = 40, 111
+    index = {
+        "rises": runs(count, rows, 1),
+        "falls": runs(count, rows, -1),
+        "leaps": rng.integers(0, rows, count),
+        "stays": np.full(count, 7),
+    }[way]
+    query, key, value = (x.astype(dtype) for x in qkv(rng, (2,), 2, lq, lk, 16, 8))
+    tables = cast(all_tables(rng, rows, 16, 8, 2), dtype)
+    spelled = {
+        n: x[..., index] if n == "rel_bias" else x[..., index, :]
+        for n, x in tables.items()
+    }
+    settings = {"query_offset": lk - lq, "beyond": beyond}
+    listed = relpos.attention(query, key, value, **tables, **settings, buckets=index)
+    whole = relpos.attention(query, key, value, **spelled, **settings)
+    assert_bitwise(listed, whole)
+
+
+@pytest.mark.parametrize(
+    ("buckets", "words"),
+    [
+        (np.array([0, 1, 3]), "ValueError: attention_forward: buckets is out of range"),
+        (np.array([0, -1, 0]), "ValueError: attention_forward: buckets is out of"),
+        (np.array([0, 1], np.int32), "TypeError: attention_forward: buckets must be a"),
+        (np.zeros((1, 3), int), "TypeError: attention_forward: buckets must be a vec"),
+        (np.zeros(0, int), "TypeError: attention_forward: buckets must be a vector"),
+        ([0, 1], "TypeError: attention_forward: buckets must be an ndarray"),
+    ],
+)
+def test_buckets_that_the_kernels_refuse(buckets, words):
+    operands = {name: np.ones((1, 4, 2)) for name in ("query", "key", "value", "out")}
+    operands |= {"rel_key": np.ones((3, 2)), "scale": 1.0, "num_threads": 1}
+    kernels().attention_forward(operands | {"buckets": np.array([0, 1, 2])[::-1]})
+    with pytest.raises((TypeError, ValueError)) as caught:
+        kernels().attention_forward(operands | {"buckets": buckets})
+    assert f"{caught.typename}: {caught.value}".startswith(words)
+
+
+def test_the_kernels_refuse_buckets_beside_labels():
+    operands = {name: np.ones((1, 4, 2)) for name in ("query", "key", "value", "out")}
+    operands |= {"rel_key": np.ones((3, 2)), "scale": 1.0, "num_threads": 1}
+    operands |= {"buckets": np.array([0, 1, 2]), "labels": np.zeros((4, 4), int)}
+    with pytest.raises(ValueError, match="buckets cannot go with labels or edges"):
+        kernels().attention_forward(operands)
+
+
+def test_a_table_that_nothing_uses_may_hold_anything(isa):
+    """Rows that buckets do not list, or that no pair has, stay out of all results."""
+    rng = np.random.default_rng(9)
+    inputs = qkv(rng, (1,), 2, 40, 40, 16)
+    tables = all_tables(rng, 30, 16, 16)
+    del tables["rel_bias"]
+    index = np.abs(np.arange(-50, 51)) // 5 + 10
+    clean = relpos.attention(*inputs, **tables, buckets=index, return_context=True)
+    for table in tables.values():
+        table[:10] = np.nan
+        table[19:] = np.inf
+    result = relpos.attention(*inputs, **tables, buckets=index, return_context=True)
+    assert_bitwise(result.out, clean.out)
+    grad = normal(rng, *result.out.shape)
+    wanted, gradients = clean.context.backward(grad), result.context.backward(grad)
+    for name, gradient in gradients._asdict().items():
+        if gradient is not None:
+            assert_close(gradient, getattr(wanted, name), "gradient")
+            assert np.isfinite(gradient).all()
 
 
 @both_dtypes

@@ -248,7 +248,7 @@ def test_integers_that_repeat_are_looked_at_once():
 def test_c_takes_what_a_call_gives_it():
     result = _core.apply_rules(*arguments(key_lengths=np.array([1, 2])))
     *others, numbers = result
-    assert others == ["d", "d", [], {}]
+    assert others == ["d", "d", [], {}, None]
     assert numbers["scale"] == 0.5
     assert numbers["window_left"] == numbers["window_right"] == rules.UNBOUNDED
     firsts = {n: x for n, x in numbers.items() if n.endswith("_position")}

@@ -161,13 +161,43 @@ choose_rows(case_t *c, int64_t rows[TABLES])
     p->rel_bias.first = once_in(s, 2) ? first : between(s, -15, 14);
 }
 
+/* An index of a table: it rises or falls by 0 or 1 from row to row, as buckets of distances do,
+ * falls and then leaps and rises, or has any rows. */
+static void
+lay_index(case_t *c, rp_table *table)
+{
+    enum { RISES, FALLS, TURNS, ANY_ROWS, WAYS };
+    source_t *s = &c->s;
+    int way = (int)pick(s, WAYS);
+    int64_t *index = lay_vector(c, table->rows), steps = between(s, 1, 4);
+    table->listed = 1 + choose_size(s, once_in(s, 2) ? 30 : 140);
+    table->index = index;
+    int64_t x = way == RISES ? 0 : table->listed - 1;
+    for (int64_t l = 0; l < table->rows; l++) {
+        int falls = way == FALLS || (way == TURNS && l < table->rows / 2);
+        int64_t step = (int64_t)(draw(s) % (uint64_t)steps) == 0;
+        if (way == ANY_ROWS)
+            x = (int64_t)(draw(s) % (uint64_t)table->listed);
+        else if (way == TURNS && l == table->rows / 2)
+            x = table->listed / 2;
+        else if (falls)
+            x = x > 0 ? x - step : 0;
+        else
+            x = x + step < table->listed ? x + step : x;
+        index[l] = x;
+    }
+}
+
 /* A table that heads and batch items may share. */
 static void
 lay_table(case_t *c, const char *name, rp_table *table, int may_be_short, int64_t rows,
           int64_t columns)
 {
     table->rows = rows;
-    lay_numbers(c, name, &table->array, may_be_short, c->g.forward.H, rows, columns,
+    if (c->kind == ATTENTION && c->numbers != FALLING && once_in(&c->s, 4))
+        lay_index(c, table);
+    lay_numbers(c, name, &table->array, may_be_short, c->g.forward.H,
+                table->index ? table->listed : rows, columns,
                 choose_repeat(&c->s, REPEAT_BATCH | REPEAT_HEADS));
 }
 

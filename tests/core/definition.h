@@ -33,7 +33,7 @@ rows_of(const row_t *x, const cell_t *cell, const rp_table *table)
     if (p->beyond == RP_ZERO && (row < 0 || row >= table->rows))
         return rows;
     row = row < 0 ? 0 : row >= table->rows ? table->rows - 1 : row;
-    rows.row[rows.count++] = (int64_t)row;
+    rows.row[rows.count++] = table->index ? table->index[row] : (int64_t)row;
     return rows;
 }
 

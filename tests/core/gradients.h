@@ -19,6 +19,15 @@ lay_sum(case_t *c, const char *name, rp_array *array, const rp_array *of, int64_
                        .result = ADDED});
 }
 
+/* That of a table. */
+static void
+lay_table_sum(case_t *c, const char *name, rp_array *array, const rp_table *table,
+              int64_t columns)
+{
+    lay_sum(c, name, array, &table->array, table->index ? table->listed : table->rows,
+            columns, choose_repeat(&c->s, REPEAT_BATCH | REPEAT_HEADS));
+}
+
 static void
 lay_shared_sums(case_t *c)
 {
@@ -26,14 +35,10 @@ lay_shared_sums(case_t *c)
     rp_gradients *g = &c->g;
     const rp_attention *p = &g->forward;
     const int axes = REPEAT_BATCH | REPEAT_HEADS;
-    lay_sum(c, "grad_rel_key", &g->grad_rel_key, &p->rel_key.array, p->rel_key.rows,
-            p->Dp, choose_repeat(s, axes));
-    lay_sum(c, "grad_rel_query", &g->grad_rel_query, &p->rel_query.array,
-            p->rel_query.rows, p->D, choose_repeat(s, axes));
-    lay_sum(c, "grad_rel_value", &g->grad_rel_value, &p->rel_value.array,
-            p->rel_value.rows, p->Dv, choose_repeat(s, axes));
-    lay_sum(c, "grad_rel_bias", &g->grad_rel_bias, &p->rel_bias.array, p->rel_bias.rows,
-            1, choose_repeat(s, axes));
+    lay_table_sum(c, "grad_rel_key", &g->grad_rel_key, &p->rel_key, p->Dp);
+    lay_table_sum(c, "grad_rel_query", &g->grad_rel_query, &p->rel_query, p->D);
+    lay_table_sum(c, "grad_rel_value", &g->grad_rel_value, &p->rel_value, p->Dv);
+    lay_table_sum(c, "grad_rel_bias", &g->grad_rel_bias, &p->rel_bias, 1);
     lay_sum(c, "grad_pos_bias_u", &g->grad_pos_bias_u, &p->pos_bias_u, 1, p->D,
             choose_repeat(s, axes));
     lay_sum(c, "grad_pos_bias_v", &g->grad_pos_bias_v, &p->pos_bias_v, 1, p->Dp,

@@ -34,7 +34,7 @@ hide_by_bias(case_t *c)
     for (int64_t n = bias && p->labels.count < 2 ? between(s, 1, 4) : 0; n > 0; n--)
         put_number(
             bias,
-            item_at(bias, pick(s, p->B), pick(s, p->H), pick(s, p->rel_bias.rows), 0),
+            item_at(bias, pick(s, p->B), pick(s, p->H), pick(s, bias->n[ROWS]), 0),
             -INFINITY);
     if (lines && once_in(s, 2))
         put_number(lines, item_at(lines, 0, pick(s, p->H), pick(s, p->fire.ranges), 2),

@@ -41,6 +41,13 @@ print_case(const case_t *c)
             p->scale, p->softcap, p->dropout.p, p->sight.window_left,
             p->sight.window_right, p->rel_key.first, p->rel_bias.first, p->beyond,
             p->labels.count, p->fire.ranges, p->threads);
+    const rp_table *tables[] = {&p->rel_key, &p->rel_query, &p->rel_value,
+                                &p->rel_bias};
+    for (int k = 0; k < 4; k++)
+        if (tables[k]->index)
+            fprintf(stderr,
+                    "  table %d: index of %" PRId64 " rows, listed %" PRId64 "\n", k,
+                    tables[k]->rows, tables[k]->listed);
     for (int64_t b = 0; p->sight.query_offset && b < p->B; b++)
         fprintf(stderr, "  query_offset[%" PRId64 "] %" PRId64 "\n", b,
                 p->sight.query_offset[b]);

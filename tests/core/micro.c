@@ -23,6 +23,7 @@
 #include "micro/checksums.h"
 #include "micro/encodings.h"
 #include "micro/labels.h"
+#include "micro/listed.h"
 #include "micro/pack.h"
 #include "micro/pairs.h"
 #include "micro/products.h"
@@ -40,7 +41,8 @@ typedef struct {
 /* clang-format off */
 #define CHECK(name) {#name, check_##name}
 static const check_t checks[] = {
-    CHECK(add_columns), CHECK(add_dots), CHECK(add_line), CHECK(add_mask_run),
+    CHECK(add_columns), CHECK(add_dots), CHECK(add_line), CHECK(add_line_to),
+    CHECK(add_lines), CHECK(add_mask_run),
     CHECK(add_narrow_columns), CHECK(add_narrow_rows), CHECK(add_numbers),
     CHECK(add_panel),
     CHECK(add_partial_row), CHECK(add_row), CHECK(add_rows), CHECK(add_scaled),
@@ -67,9 +69,9 @@ static const check_t checks[] = {
     CHECK(vexp2), CHECK(vmax), CHECK(weigh_lines), CHECK(widen), CHECK(write_line),
     CHECK(write_row_sum), CHECK(write_total), CHECK(write_weights), CHECK(zero_run),
     /* what is handed a struct of a problem */
-    CHECK(fill_clipped), CHECK(fill_decay_row), CHECK(fill_fire_row), CHECK(gemm_block),
-    CHECK(index_rows), CHECK(rel_shift), CHECK(rel_unshift), CHECK(skew),
-    CHECK(subtract_row), CHECK(sum_by_row), CHECK(sum_decay_row), CHECK(sum_fire_row),
+    CHECK(fill_clipped), CHECK(fill_decay_row), CHECK(fill_fire_row), CHECK(find_lanes),
+    CHECK(gemm_block), CHECK(index_rows), CHECK(join_piece), CHECK(rel_shift), CHECK(rel_unshift), CHECK(skew),
+    CHECK(spread_piece), CHECK(subtract_row), CHECK(sum_by_row), CHECK(sum_decay_row), CHECK(sum_fire_row),
     CHECK(unskew),
 };
 #undef CHECK

@@ -41,7 +41,7 @@ typedef struct {
 
 enum {
     MOST_OPERANDS = 64,
-    MOST_VECTORS = 8,
+    MOST_VECTORS = 12,
     SLOTS = sizeof(rp_gradients) / sizeof(void *)
 };
 enum { ATTENTION, GRAPH };

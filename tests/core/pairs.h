@@ -150,6 +150,13 @@ fill_labels(case_t *c, const operand_t *o, int64_t rows)
     }
 }
 
+static int
+has_index(const rp_attention *p)
+{
+    return p->rel_key.index || p->rel_query.index || p->rel_value.index ||
+           p->rel_bias.index;
+}
+
 static void
 lay_labels(case_t *c)
 {
@@ -344,7 +351,7 @@ lay_pairs(case_t *c)
     int64_t rarely = c->numbers == FALLING ? 3 : 8;
     if (once_in(s, rarely))
         lay_decay(c);
-    if (once_in(s, 5))
+    if (once_in(s, 5) && !has_index(p))
         lay_labels(c);
     if (once_in(s, rarely))
         lay_fire(c);

@@ -155,6 +155,12 @@ DEFECTS = {
         "csrc/kernels/attention/tiles/backward/pack.h",
         "packed_not_finite(&plan->rel_query)",
         "table_not_finite(&plan->rel_query)",
+        first=1301,
+    ),
+    "rows beyond an index": Defect(
+        "csrc/kernels/attention/tiles/listed.h",
+        "high = (int32_t)listed_row(table, last);",
+        "high = (int32_t)listed_row(table, 0);",
     ),
     "weights beside a sink that weighs nothing": Defect(
         "csrc/kernels/attention/tiles/backward/pack.h",

@@ -24,7 +24,7 @@ typedef struct {
     int64_t loop, dimensions[MOST_DIMENSIONS];
     int64_t B, H, Hk, Lq, Lk, D, Dv, Dp;
     int64_t rel_key_rows, rel_query_rows, rel_value_rows, rel_bias_rows;
-    int64_t log_decay_rows, ranges, edges;
+    int64_t log_decay_rows, ranges, buckets, edges;
     int64_t first, bias_first, window_left, window_right;
     int64_t fire_signed, beyond, weigh_all, mask_type, threads;
     uint64_t seed;
@@ -144,6 +144,7 @@ take_vector(request *asked, const sent_array *array)
     } vectors[] = {{"query_offset", &sight->query_offset},
                    {"key_lengths", &sight->key_lengths},
                    {"part_items", &asked->problem.forward.part.items},
+                   {"buckets", &asked->problem.forward.rel_key.index},
                    {"indptr", &graph->indptr},
                    {"indices", &graph->indices},
                    {"edge_labels", &graph->labels}};
@@ -171,6 +172,22 @@ take_operand(request *asked, const sent_array *array)
     stop(array->head.name);
 }
 
+/* Gives each table the rows that positions have, which came as those of rel_key. */
+static void
+list_tables(rp_attention *p, int64_t count)
+{
+    rp_table *tables[] = {&p->rel_key, &p->rel_query, &p->rel_value, &p->rel_bias};
+    const int64_t *index = p->rel_key.index;
+    p->rel_key.index = NULL;
+    for (int i = 0; index && i < 4; i++) {
+        if (!tables[i]->array.data)
+            continue;
+        tables[i]->listed = tables[i]->rows;
+        tables[i]->rows = count;
+        tables[i]->index = index;
+    }
+}
+
 static void
 fill_attention(request *asked)
 {
@@ -194,6 +211,7 @@ fill_attention(request *asked)
     p->threads = (int)h->threads;
     for (int64_t i = 0; i < h->arrays; i++)
         take_operand(asked, &asked->arrays[i]);
+    list_tables(p, h->buckets);
 }
 
 static void

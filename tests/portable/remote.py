@@ -26,6 +26,7 @@ VECTORS = (
     "indptr",
     "indices",
     "edge_labels",
+    "buckets",
 )
 UNBOUNDED = 2**63 - 1
 DEFAULTS = {"window_left": UNBOUNDED, "window_right": UNBOUNDED}
@@ -35,7 +36,7 @@ PART = ("part_query", "part_key", "part_head", "part_key_heads", "part_has_more_
 LETTERS = {
     "B": None, "H": "H", "Hk": "K", "Lq": "q", "Lk": "k", "D": "D", "Dv": "V",
     "Dp": "P", "rel_key_rows": "A", "rel_query_rows": "C", "rel_value_rows": "W",
-    "rel_bias_rows": "B", "log_decay_rows": "t", "ranges": "F",
+    "rel_bias_rows": "B", "log_decay_rows": "t", "ranges": "F", "buckets": None,
 }  # fmt: skip
 SCALARS = {
     "first": "min_relative_position", "bias_first": "min_bias_position",
@@ -125,6 +126,7 @@ class Remote:
         for field, letter in LETTERS.items():
             head[field] = sizes.get(letter, sizes["D"] if field == "Dp" else 0)
         head["B"] = items = int(np.prod(batch))
+        head["buckets"] = arrays["buckets"].size if "buckets" in arrays else 0
         head["edges"] = arrays["indices"].size if "indices" in arrays else 0
         for field, name in SCALARS.items():
             head[field] = present.get(name, DEFAULTS.get(name, 0))

@@ -21,14 +21,22 @@ labels_beyond_tiles(const rp_attention *p)
             p->rel_value.rows > RP_MANY_LABELS);
 }
 
+/* Whether an index lists more rows than columns_t has numbers for. */
+static int
+lists_too_many(const rp_table *table)
+{
+    return table->array.data && table->index && listed_rows(table) > INT32_MAX;
+}
+
 /* Whether a call would take so much that its sizes could overflow: nobody has that memory.
  * Each of the slices that threads have in work at a time lays out at most RP_CHUNKS sums of
  * rows by columns. */
 static int
 beyond_memory(const rp_attention *p)
 {
-    const int64_t tables[] = {p->rel_key.rows, p->rel_query.rows, p->rel_value.rows,
-                              p->rel_bias.rows};
+    const int64_t tables[] = {
+        p->rel_key.rows,   p->rel_query.rows,   p->rel_value.rows,  p->rel_bias.rows,
+        p->rel_key.listed, p->rel_query.listed, p->rel_value.listed};
     double rows = (double)p->Lq + (double)p->Lk + 1024;
     double columns = (double)p->D + (double)p->Dv + (double)p->Dp + 256;
     double heads = (double)p->B * (double)p->Hk;
@@ -36,6 +44,8 @@ beyond_memory(const rp_attention *p)
         rows += (double)tables[i];
         columns += tables[i] <= RP_MANY_LABELS ? (double)tables[i] : 0;
     }
+    if (lists_too_many(&p->rel_key) || lists_too_many(&p->rel_query))
+        return 1;
     heads = RP_MIN(heads, (double)p->threads) * ((double)p->H / (double)p->Hk);
     return heads * RP_CHUNKS * rows * columns * sizeof(double) > 0x1p62;
 }

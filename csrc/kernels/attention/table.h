@@ -1,24 +1,11 @@
-/* table.h: how a table of positions meets a tile of pairs.
- *
- *   BAND    one product per tile with the table rows its relative positions span
- *   ROWS    few rows: one product per query with the whole table, spread by clipping
- *   LABELS  the same, spread by the label array
- *
- * Packing for either way, spreading what a row of the table gives over the pairs that use
- * it, and the way back: sums over the pairs of a row. */
+/* table.h: the rows of a table that pairs have: by relative position, by an index of it, or by
+ * label; spreading what a row of the table gives over the pairs that use it, and the way back:
+ * sums over the pairs of a row. */
 #ifndef RELPOS_ATTENTION_TABLE_H
 #define RELPOS_ATTENTION_TABLE_H
 
 #include "../ground/pack.h"
 #include "labels.h"
-
-enum { RP_ABSENT, RP_BAND, RP_ROWS, RP_LABELS };
-
-enum {
-    RP_MANY_ROWS = 1024, /* up to this many rows the forward takes ROWS */
-    RP_FEW_ROWS = 256,   /* the backward, which keeps sums by row for all queries */
-    RP_PACK_ROWS = 256,  /* rows that a unit of packing takes */
-};
 
 /* The table row of relative position r; -1: no position term. */
 RP_INLINE int64_t
@@ -33,7 +20,21 @@ rp_table_row(int64_t r, int64_t min_position, int64_t rows, int beyond)
     return t;
 }
 
-/* Row n < rows_of_pair(p) of those of a table that the pair (i, j) uses; -1: none. */
+/* The row of its array that row l of a table is; -1 for -1. */
+RP_INLINE int64_t
+array_row(const rp_table *table, int64_t l)
+{
+    return table->index && l >= 0 ? table->index[l] : l;
+}
+
+/* Rows of the array of a table. */
+RP_INLINE int64_t
+array_rows(const rp_table *table)
+{
+    return table->index ? table->listed : table->rows;
+}
+
+/* Row n < rows_of_pair(p) of those of a table's array that the pair (i, j) uses; -1: none. */
 RP_INLINE int64_t
 pair_row(const rp_attention *p, int n, int64_t b, int64_t i, int64_t j,
          const rp_table *table)
@@ -42,8 +43,8 @@ pair_row(const rp_attention *p, int n, int64_t b, int64_t i, int64_t j,
     if (has_labels(p))
         return rp_label(rp_at(&labels->array, b, 0, i) + j * labels->array.col,
                         labels->size, table->rows);
-    return rp_table_row(j - i - rp_query_offset(p, b), table->first, table->rows,
-                        p->beyond);
+    return array_row(table, rp_table_row(j - i - rp_query_offset(p, b), table->first,
+                                         table->rows, p->beyond));
 }
 
 /* What rows of rel_key are dotted with: queries, or position queries where there are any.
@@ -71,170 +72,6 @@ run_in_table(const rp_attention *p, int64_t b, int64_t i, int64_t j0, int64_t en
     *shift = -i - rp_query_offset(p, b) - table->first;
     int64_t begin = RP_MIN(end, RP_MAX(j0, -*shift));
     return (rp_interval){begin, RP_MAX(begin, RP_MIN(end, table->rows - *shift))};
-}
-
-/* ---- packing --------------------------------------------------------------------- */
-
-/* Band columns that any tile reads, [first, end); column 0 is that of relative position
- * `position` plus the query offset. */
-typedef struct {
-    int64_t first, end, position;
-} band_t;
-
-/* A table as products read it: in one copy, or one for each head, or for each batch item
- * (and head). */
-typedef struct {
-    T *data;
-    ptrdiff_t size;         /* elements of a copy */
-    int64_t heads, batches; /* copies */
-    int64_t first;          /* the copy at data: where waves pack it, not 0 */
-    int by_wave;            /* waves pack it with their slices */
-    int path;               /* RP_ABSENT .. RP_LABELS */
-    ptrdiff_t stride;       /* rows, rounded up to panels or vectors */
-    const rp_attention *p;
-    const rp_table *table;
-    const band_t *band;
-    int64_t columns, padded, packed_rows, units; /* of a copy */
-    int panels; /* panels of NR rows; else rows of whole vectors */
-    T factor;
-} packed_t;
-
-RP_INLINE int
-is_used(const packed_t *t)
-{
-    return t->path != RP_ABSENT;
-}
-
-RP_INLINE int
-by_band(const packed_t *t)
-{
-    return t->path == RP_BAND;
-}
-
-/* Whether a table is met by ROWS or by LABELS: one product with all of it, which is spread.
- * */
-RP_INLINE int
-by_row(const packed_t *t)
-{
-    return t->path == RP_ROWS || t->path == RP_LABELS;
-}
-
-/* ROWS multiplies each query with every row of the table, and passes over the few tiles near
- * the diagonal; BAND multiplies it with a row for each key, and half a tile more. From half
- * as many rows on that is cheaper. */
-RP_INLINE int
-choose_path(const rp_attention *p, const rp_table *table, int64_t most_rows)
-{
-    if (!table->array.data)
-        return RP_ABSENT;
-    if (has_labels(p))
-        return RP_LABELS;
-    int few = table->rows <= most_rows && 2 * table->rows <= p->Lk + 64;
-    return few ? RP_ROWS : RP_BAND;
-}
-
-RP_INLINE T *
-copy_of(const packed_t *t, int64_t b, int64_t h)
-{
-    int64_t index = (t->heads > 1 ? h : 0) * t->batches + (t->batches > 1 ? b : 0);
-    return t->data + (index - t->first) * t->size;
-}
-
-/* One copy for all batch items unless the table, or the band's origin, differs by item. */
-RP_INLINE int64_t
-table_batches(const rp_attention *p, const rp_table *table, int path)
-{
-    const ptrdiff_t *batch = table->array.batch;
-    for (int64_t b = 1; b < p->B && (batch || p->sight.query_offset); b++) {
-        if (batch && batch[b] != batch[0])
-            return p->B;
-        if (path == RP_BAND && rp_query_offset(p, b) != rp_query_offset(p, 0))
-            return p->B;
-    }
-    return 1;
-}
-
-/* Plans the copies of a table whose path is chosen. */
-static void
-plan_packed(packed_t *t, const rp_attention *p, const band_t *band,
-            const rp_table *table, int64_t columns, int panels, double factor)
-{
-    t->p = p;
-    t->band = band;
-    t->table = table;
-    t->columns = columns;
-    t->panels = panels;
-    t->factor = (T)factor;
-    t->packed_rows = by_band(t) ? band->end - band->first : table->rows;
-    if (panels)
-        t->packed_rows = RP_ROUND_UP(t->packed_rows, NR);
-    t->padded = panels ? columns : RP_ROUND_UP(columns, VL);
-    t->units = (t->packed_rows + RP_PACK_ROWS - 1) / RP_PACK_ROWS;
-    t->heads = table->array.head ? p->H : 1;
-    t->batches = table_batches(p, table, t->path);
-    t->size = t->packed_rows * t->padded;
-}
-
-/* Address of packed row n of a copy, or NULL for a row of zeros. */
-RP_INLINE const char *
-table_source(const packed_t *t, int64_t b, int64_t h, int64_t n)
-{
-    int64_t row = n < t->table->rows ? n : -1;
-    if (by_band(t)) {
-        int64_t r = n + t->band->first + t->band->position - rp_query_offset(t->p, b);
-        row = rp_table_row(r, t->table->first, t->table->rows, t->p->beyond);
-    }
-    return row < 0 ? NULL : rp_at(&t->table->array, b, h, row);
-}
-
-static void
-pack_table_unit(void *context, int64_t unit, int worker)
-{
-    const packed_t *t = context;
-    const rp_array *array = &t->table->array;
-    (void)worker;
-    int64_t part = unit % t->units, copy = unit / t->units;
-    T *data = t->data + copy * t->size;
-    copy += t->first;
-    int64_t b = copy % t->batches, h = copy / t->batches;
-    int64_t end = RP_MIN(t->packed_rows, (part + 1) * RP_PACK_ROWS);
-    for (int64_t n = part * RP_PACK_ROWS; n < end; n += t->panels ? NR : 1) {
-        const char *rows[NR];
-        if (!t->panels) {
-            pack_row(data + n * t->padded, array, table_source(t, b, h, n), t->columns,
-                     t->padded);
-            for (ptrdiff_t k = 0; t->factor != 1 && k < t->columns; k++)
-                data[n * t->padded + k] *= t->factor;
-            continue;
-        }
-        for (int i = 0; i < NR; i++)
-            rows[i] = table_source(t, b, h, n + i);
-        pack_panel(data + n * t->columns, rows, array->col, RP_KIND(array), t->columns,
-                   t->factor, NR * array->row);
-    }
-}
-
-/* 1 when any copy of the table holds NaN or infinity. */
-static int
-table_not_finite(const packed_t *t)
-{
-    int bad = 0;
-    for (int64_t b = 0; is_used(t) && b < t->batches; b++)
-        for (int64_t h = 0; h < t->heads; h++)
-            bad |= rows_of_not_finite(&t->table->array, b, h, 0, t->table->rows,
-                                      t->columns);
-    return bad;
-}
-
-/* 1 when a copy of rows, as they are packed, holds NaN or infinity: a number near the largest
- * becomes infinite by t->factor. Not of tables that waves pack. */
-static int
-packed_not_finite(const packed_t *t)
-{
-    if (!is_used(t) || t->padded == 0)
-        return 0;
-    return not_finite((const char *)t->data, t->padded * (ptrdiff_t)sizeof(T),
-                      sizeof(T), t->packed_rows * t->heads * t->batches, t->padded);
 }
 
 /* ---- a row of the table to its pairs --------------------------------------------- */

@@ -66,7 +66,8 @@ piece_keys(const rp_attention *p, int rows)
     int whole = rows == 1 && lie_in_place(&p->key, p->D) &&
                 lie_in_place(&p->value, p->Dv) && !has_labels(p) &&
                 !p->rel_value.array.data &&
-                (!p->rel_key.array.data || lie_in_place(&p->rel_key.array, p->Dp));
+                (!p->rel_key.array.data ||
+                 (!p->rel_key.index && lie_in_place(&p->rel_key.array, p->Dp)));
     return whole ? RP_STRETCH_KEYS : RP_PIECE_KEYS;
 }
 
@@ -97,15 +98,22 @@ reads_first(const query_rows_t *rows, int r, const rp_array *table)
 
 /* ---- tables ---------------------------------------------------------------------- */
 
-/* The sums of the table's rows of the pairs of the keys [j0, end), by label. */
+/* Whether labels, or an index, say the rows of pairs: then they are copied. */
+RP_INLINE int
+copies_rows(const rp_attention *p, const rp_table *table)
+{
+    return has_labels(p) || table->index;
+}
+
+/* The sums of the table's rows of the pairs of the keys [j0, end). */
 static lines_t
-labelled_lines(const rp_attention *p, const query_row_t *q, const rp_table *table,
-               ptrdiff_t columns, int64_t j0, int64_t end, T *buffer)
+copied_lines(const rp_attention *p, const query_row_t *q, const rp_table *table,
+             ptrdiff_t columns, int64_t j0, int64_t end, T *buffer)
 {
     ptrdiff_t padded = RP_ROUND_UP(columns, VL);
     for (int64_t j = j0; j < end; j++) {
         T *line = buffer + (j - j0) * padded;
-        for (int n = 0; n < p->labels.count; n++) {
+        for (int n = 0; n < rows_of_pair(p); n++) {
             int64_t l = pair_row(p, n, q->b, q->i, j, table);
             const char *row = l < 0 ? NULL : rp_at(&table->array, q->b, q->h, l);
             if (n == 0)
@@ -161,8 +169,8 @@ score_rel_key(const query_rows_t *rows, const query_row_t *q, int64_t j0, int64_
     const rp_attention *p = rows->p;
     const rp_table *table = &p->rel_key;
     int64_t shift;
-    if (has_labels(p)) {
-        lines_t lines = labelled_lines(p, q, table, p->Dp, j0, end, rows->buffer);
+    if (copies_rows(p, table)) {
+        lines_t lines = copied_lines(p, q, table, p->Dp, j0, end, rows->buffer);
         add_dots(q->relative, 0, 1, lines, end - j0, RP_ROUND_UP(p->Dp, VL),
                  q->s + j0 - rows->first, 0);
         return;
@@ -281,8 +289,8 @@ weigh_rel_value(const query_rows_t *rows, const query_row_t *q, int64_t j0, int6
     const rp_table *table = &p->rel_value;
     const T *w = q->s - rows->first;
     int64_t shift;
-    if (has_labels(p)) {
-        lines_t lines = labelled_lines(p, q, table, p->Dv, j0, end, rows->buffer);
+    if (copies_rows(p, table)) {
+        lines_t lines = copied_lines(p, q, table, p->Dv, j0, end, rows->buffer);
         weigh_lines(w + j0, 1, lines, end - j0, rows->width, q->out, 0);
         return;
     }

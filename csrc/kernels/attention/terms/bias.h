@@ -62,6 +62,7 @@ start_bias(bias_t *bias)
 
 /* ---- forward --------------------------------------------------------------------- */
 
+/* b of a row of rel_bias's array; 0 for -1. */
 RP_INLINE T
 bias_of_row(const rp_attention *p, int64_t b, int64_t h, int64_t row)
 {
@@ -122,9 +123,10 @@ start_bias_tile(const bias_t *bias, scratch_t *w, const queries_t *q, const tile
     int64_t r0 = position_of(p, q, t, BQ - 1, 0);
     if (!table->array.data || has_labels(p))
         return;
-    for (int c = 0; c < t->columns + BQ - 1; c++)
-        w->bias[c] = bias_of_row(
-            p, q->b, q->h, rp_table_row(r0 + c, table->first, table->rows, p->beyond));
+    for (int c = 0; c < t->columns + BQ - 1; c++) {
+        int64_t l = rp_table_row(r0 + c, table->first, table->rows, p->beyond);
+        w->bias[c] = bias_of_row(p, q->b, q->h, array_row(table, l));
+    }
 }
 
 /* Finds the least and the largest number that the bias adds to the columns [first, end) of
@@ -158,7 +160,7 @@ bias_spread(const bias_t *bias, int64_t b, int64_t h)
     if (p->fire.lines.data)
         others += fire_spread(&bias->fire, b, h);
     for (int64_t row = 0; row < p->rel_bias.rows; row++) {
-        T x = bias_of_row(p, b, h, row);
+        T x = bias_of_row(p, b, h, array_row(&p->rel_bias, row));
         if (x != x)
             return 0;
         low = x < low && x != -(T)INFINITY ? x : low;
@@ -213,8 +215,15 @@ add_bias_by_offset(const rp_attention *p, int64_t b, int64_t h, int64_t i, int64
         *s = add_or_hide(*s, first);
     count = run.end - run.begin;
     /* the rows of pairs outside of the table may be far from it */
-    const char *at = count > 0 ? rp_at(&table->array, b, h, run.begin + shift) : NULL;
-    if (step == (ptrdiff_t)sizeof(T))
+    const char *at = count > 0 && !table->index
+                         ? rp_at(&table->array, b, h, run.begin + shift)
+                         : NULL;
+    if (table->index)
+        for (int64_t n = 0; n < count; n++) {
+            int64_t row = table->index[run.begin + shift + n];
+            s[n] = add_or_hide(s[n], bias_of_row(p, b, h, row));
+        }
+    else if (step == (ptrdiff_t)sizeof(T))
         for (int64_t n = 0; n < count; n++)
             s[n] = add_or_hide(s[n], log2_units(((const T *)at)[n]));
     else

@@ -14,6 +14,7 @@
 #ifndef RELPOS_ATTENTION_TERMS_REL_KEY_H
 #define RELPOS_ATTENTION_TERMS_REL_KEY_H
 
+#include "../tiles/listed.h"
 #include "../tiles/partials.h"
 #include "../tiles/products.h"
 
@@ -49,6 +50,43 @@ fill_band(const plan_t *plan, scratch_t *w, queries_t *q, const tile_t *t)
                BQ * sizeof(T));
 }
 
+/* The same where an index lists the rows; or returns the one value of each row, `*step` apart,
+ * where all columns have one row of the table. */
+static const T *
+fill_listed(const plan_t *plan, scratch_t *w, const queries_t *q, const tile_t *t,
+            ptrdiff_t *step)
+{
+    const rp_attention *p = plan->p;
+    const ptrdiff_t stride = products_stride(plan->lds);
+    const T *panels = copy_of(&plan->rel_key, q->b, q->h);
+    const int count = t->columns + BQ - 1;
+    columns_t all = list_columns(p, &p->rel_key, position_of(p, q, t, BQ - 1, 0), count,
+                                 w->listed.rows);
+    for (int c = all.begin; c < all.end;) {
+        piece_t piece = next_piece(&all, c);
+        const int one = piece.past - piece.first == 1;
+        const int64_t first = piece.first / NR * NR;
+        gemm_set(q->relative, plan->Dp_pad, panels + first * p->Dp, q->rows_pad,
+                 RP_ROUND_UP(piece.past - first, VL), p->Dp, p->Dp, w->listed.products,
+                 stride);
+        const T *products = w->listed.products + (piece.first - first);
+        if (one && piece.end - piece.begin == count) {
+            for (int m = 0; m < q->rows_pad; m++)
+                w->listed.same[m] = products[m * stride];
+            *step = 1;
+            return w->listed.same;
+        }
+        spread_piece(&all, &piece, products, stride, q->rows_pad, w->scores, plan->lds);
+        c = piece.end;
+    }
+    for (int m = 0; m < q->rows_pad; m++) {
+        T *row = w->scores + m * plan->lds;
+        memset(row, 0, (size_t)all.begin * sizeof(T));
+        memset(row + all.end, 0, (size_t)(count - all.end) * sizeof(T));
+    }
+    return NULL;
+}
+
 /* Fills the tile with the term and returns NULL, or returns its one value in each row, a
  * row's `*step` from the next. */
 static const T *
@@ -66,6 +104,8 @@ fill_rel_key(const plan_t *plan, scratch_t *w, queries_t *q, const tile_t *t,
         q->saved_column = -1;
         return &zero;
     }
+    if (by_list(&plan->rel_key))
+        return fill_listed(plan, w, q, t, step);
     fill_band(plan, w, q, t);
     return NULL;
 }
@@ -153,6 +193,36 @@ band_products(const gradients_t *gp, grad_scratch_t *w, const visit_t *x)
                     width);
 }
 
+/* The same where an index lists the rows. */
+static void
+listed_products(const gradients_t *gp, grad_scratch_t *w, const visit_t *x)
+{
+    const plan_t *plan = &gp->plan;
+    const rp_attention *p = plan->p;
+    const ptrdiff_t width = plan->Dp_pad;
+    const T *table = copy_of(&gp->key_rows, x->q.b, x->q.h);
+    const T *queries = x->head->rows_v + x->q.i0 * width;
+    T *sums = partial_of(gp, RP_GRAD_KEY, x->index, x->chunk);
+    T *joined = w->forward.listed.products;
+    clear_corners(w->grads, plan->lds, x, &w->clean[1]);
+    columns_t all =
+        list_columns(p, &p->rel_key, position_of(p, &x->q, &x->t, BQ - 1, 0),
+                     x->t.columns + BQ - 1, w->forward.listed.rows);
+    for (int c = all.begin; c < all.end;) {
+        piece_t piece = next_piece(&all, c);
+        const int64_t count = piece.past - piece.first;
+        join_piece(&all, &piece, w->grads, plan->lds, x->q.rows, joined);
+        if (x->grad_relative)
+            add_columns(gp->key_rows_bad, joined, BQ, table + piece.first * width,
+                        width, x->q.rows, width, count, NULL,
+                        x->grad_relative + x->q.i0 * width, width);
+        if (sums)
+            add_lines(x->selected, joined, BQ, count, queries, width, width, x->q.rows,
+                      sums + piece.first * width, width);
+        c = piece.end;
+    }
+}
+
 /* s = scale * (q + v).A: grad_relative and grad of rel_key. */
 static void
 rel_key_grads(const gradients_t *gp, grad_scratch_t *w, const visit_t *x)
@@ -160,6 +230,8 @@ rel_key_grads(const gradients_t *gp, grad_scratch_t *w, const visit_t *x)
     const packed_t *table = &gp->plan.rel_key;
     if (by_band(table))
         band_products(gp, w, x);
+    else if (by_list(table))
+        listed_products(gp, w, x);
     else if (by_row(table))
         sum_by_table_row(gp->plan.p, &x->q, &x->t, x->d, w->totals,
                          w->key_sums + x->q.i0 * table->stride, table->stride,
@@ -208,6 +280,19 @@ finish_rel_key(const gradients_t *gp, const grad_scratch_t *w, const visit_t *x,
     }
 }
 
+/* The packed row of rel_key that a band column has; -1: none. */
+RP_INLINE int64_t
+key_row_of(const gradients_t *gp, int64_t b, int64_t column)
+{
+    const plan_t *plan = &gp->plan;
+    const rp_table *table = &plan->p->rel_key;
+    if (by_band(&plan->rel_key))
+        return column - plan->band.first;
+    int64_t l = rp_table_row(position_of_column(plan, b, column), table->first,
+                             table->rows, plan->p->beyond);
+    return l < 0 ? -1 : listed_row(table, l);
+}
+
 /* dv = scale * sum_l (sum of dS over the pairs of l) A_l */
 static void
 finish_v(const gradients_t *gp, grad_scratch_t *w, const visit_t *x, rp_interval tiles)
@@ -220,14 +305,16 @@ finish_v(const gradients_t *gp, grad_scratch_t *w, const visit_t *x, rp_interval
         return;
     const T *table = copy_of(&gp->key_rows, x->q.b, x->q.h);
     memset(w->row, 0, (size_t)plan->Dp_pad * sizeof(double));
-    if (by_band(&plan->rel_key)) {
+    if (in_band(&plan->rel_key)) {
         int64_t low = RP_MAX(plan->band.first - chunk_key, 0);
         int64_t high =
             RP_MIN(plan->band.end - chunk_key, gp->chunk_keys + plan->Lq_pad);
-        for (int64_t n = low; n < high; n++)
-            add_weighted_row(w->row, w->v_sums[n],
-                             table + (chunk_key + n - plan->band.first) * plan->Dp_pad,
-                             plan->Dp_pad);
+        for (int64_t n = low; n < high; n++) {
+            int64_t row = key_row_of(gp, x->q.b, chunk_key + n);
+            if (row >= 0)
+                add_weighted_row(w->row, w->v_sums[n], table + row * plan->Dp_pad,
+                                 plan->Dp_pad);
+        }
     } else {
         for (int64_t l = 0; l < plan->p->rel_key.rows; l++) {
             double weight = 0;

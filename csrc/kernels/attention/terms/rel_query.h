@@ -11,6 +11,7 @@
 #ifndef RELPOS_ATTENTION_TERMS_REL_QUERY_H
 #define RELPOS_ATTENTION_TERMS_REL_QUERY_H
 
+#include "../tiles/listed.h"
 #include "../tiles/products.h"
 
 /* ---- lines by band column ---------------------------------------------------------- */
@@ -67,7 +68,7 @@ lie_beyond(const plan_t *plan, int64_t b, int64_t column, int64_t count)
 {
     const rp_table *table = &plan->p->rel_query;
     const int64_t clip = plan->p->beyond == RP_CLIP; /* then its end rows lie there */
-    int64_t r = column + plan->band.position - rp_query_offset(plan->p, b);
+    int64_t r = position_of_column(plan, b, column);
     return r + count - 1 < table->first + clip ||
            r >= table->first + table->rows - clip;
 }
@@ -81,14 +82,6 @@ rows_from(const plan_t *plan, int64_t b, int64_t h, int64_t column)
     int64_t packed = RP_MAX(RP_MIN(column, band->end - TAIL_ROWS), band->first);
     return copy_of(&plan->rel_query, b, h) +
            (packed - band->first) * plan->rel_query.padded;
-}
-
-/* How many of `rows` rows, TAIL_ROWS or a multiple, a product takes at a time: whole
- * micro-tiles and a tail. */
-RP_INLINE int64_t
-rows_at_once(int64_t rows)
-{
-    return padded_rows((int)rows) == rows ? rows : TAIL_ROWS;
 }
 
 /* VL lines from `low` on and VL - 1 from `high` on, sheared. */
@@ -118,6 +111,29 @@ set_lines(const T *table, ptrdiff_t width, int64_t rows, const T *panel, int64_t
         table += taken * width;
         lines += taken * NR;
     }
+}
+
+/* The lines of `count` band columns whose rows an index lists. */
+static void
+set_listed_lines(const plan_t *plan, const listed_t *listed, const queries_t *q,
+                 int64_t column, int count, const T *panel, int64_t keys, T *lines)
+{
+    const rp_attention *p = plan->p;
+    const ptrdiff_t width = plan->rel_query.padded;
+    const T *table = copy_of(&plan->rel_query, q->b, q->h);
+    columns_t all = list_columns(
+        p, &p->rel_query, position_of_column(plan, q->b, column), count, listed->rows);
+    memset(lines, 0, (size_t)(all.begin * NR) * sizeof(T));
+    for (int c = all.begin; c < all.end;) {
+        piece_t piece = next_piece(&all, c);
+        set_lines(table + piece.first * width, width,
+                  RP_ROUND_UP(piece.past - piece.first, TAIL_ROWS), panel, keys, p->D,
+                  listed->products);
+        for (; c < piece.end; c++)
+            memcpy(lines + c * NR, listed->products + (all.rows[c] - piece.first) * NR,
+                   NR * sizeof(T));
+    }
+    memset(lines + all.end * NR, 0, (size_t)((count - all.end) * NR) * sizeof(T));
 }
 
 /* Row m of `rows` rows of s, key n of `keys` += line n - m + BQ - 1 at n; instead of what it
@@ -160,12 +176,11 @@ add_line(const T *line, int rows, int keys, const T *constant, ptrdiff_t step, T
  * with one table row only the first, and what follows. Columns behind the band have hidden
  * pairs only, and no lines. */
 static void
-fill_lines(const plan_t *plan, const queries_t *q, const panel_lines_t *x,
-           const T *panel, int is_one_line)
+fill_lines(const plan_t *plan, const listed_t *listed, const queries_t *q,
+           const panel_lines_t *x, const T *panel, int is_one_line)
 {
     const rp_attention *p = plan->p;
     const ptrdiff_t width = plan->rel_query.padded;
-    const T *table = rows_from(plan, q->b, q->h, x->column);
     int64_t columns = plan->band.end - x->column;
     int64_t keys = RP_MIN(NR, RP_ROUND_UP(p->Lk, VL) - x->j);
     int64_t first = (BQ - q->rows) / TAIL_ROWS * TAIL_ROWS;
@@ -173,6 +188,15 @@ fill_lines(const plan_t *plan, const queries_t *q, const panel_lines_t *x,
         memcpy(x->lines, x->before, NR * sizeof(T));
         return;
     }
+    if (by_list(&plan->rel_query)) {
+        set_listed_lines(plan, listed, q, x->column, is_one_line ? 1 : BQ, panel, keys,
+                         x->lines);
+        if (!is_one_line && !x->follows)
+            set_listed_lines(plan, listed, q, x->column + BQ, NR, panel, keys,
+                             x->before);
+        return;
+    }
+    const T *table = rows_from(plan, q->b, q->h, x->column);
     if (is_one_line) {
         set_lines(table, width, TAIL_ROWS, panel, keys, p->D, x->lines);
         return;
@@ -199,7 +223,7 @@ add_rel_query(const plan_t *plan, scratch_t *w, const queries_t *q, const tile_t
         int is_one_line = lie_beyond(plan, q->b, x.column, BQ + NR - 1);
         int was_one_line =
             x.follows && lie_beyond(plan, q->b, x.column + BQ, BQ + NR - 1);
-        fill_lines(plan, q, &x, keys + x.j * plan->p->D, is_one_line);
+        fill_lines(plan, &w->listed, q, &x, keys + x.j * plan->p->D, is_one_line);
         if (is_one_line)
             add_line(x.lines, rows, count, constant, step, t->s + n, t->ld);
         else
@@ -236,12 +260,52 @@ shear_back(const T *d, ptrdiff_t ld, int rows, int keys, T *lines, T *before)
     }
 }
 
+/* sums += a line. */
+RP_INLINE void
+add_line_to(const T *line, T *sums)
+{
+    for (int n = 0; n < NR; n += VL)
+        store(sums + n, load(sums + n) + load(line + n));
+}
+
 /* The first of some lines becomes their sum, others of TAIL_ROWS become 0. */
 static void
 join_lines(T *lines, int count)
 {
     column_totals(lines, NR, count, NR, lines);
     memset(lines + NR, 0, (TAIL_ROWS - 1) * NR * sizeof(T));
+}
+
+/* The same as multiply_lines where an index lists the rows of `count` columns. */
+static void
+multiply_listed(const gradients_t *gp, grad_scratch_t *w, const visit_t *x,
+                int keys_bad, int64_t j, int64_t column, int count, const T *lines)
+{
+    const plan_t *plan = &gp->plan;
+    const ptrdiff_t width = plan->D_pad;
+    const T *table = copy_of(&plan->rel_query, x->q.b, x->q.h);
+    const int64_t chunk_key = x->chunk * gp->chunk_keys;
+    const int64_t keys =
+        RP_MIN(NR, RP_MIN(plan->p->Lk, chunk_key + gp->chunk_keys) - j);
+    T *sums = partial_of(gp, RP_GRAD_QUERY, x->index, x->chunk);
+    T *joined = w->forward.listed.products;
+    columns_t all = list_columns(plan->p, &plan->p->rel_query,
+                                 position_of_column(plan, x->q.b, column), count,
+                                 w->forward.listed.rows);
+    for (int c = all.begin; c < all.end;) {
+        piece_t piece = next_piece(&all, c);
+        const int64_t rows = piece.past - piece.first;
+        clear_sums(&piece, NR, joined);
+        for (; c < piece.end; c++)
+            add_line_to(lines + c * NR, joined + (all.rows[c] - piece.first) * NR);
+        if (gp->g->grad_key.data)
+            add_columns(gp->key_rows_bad, joined, NR, table + piece.first * width,
+                        width, keys, width, rows, NULL,
+                        w->grad_key + (j - chunk_key) * width, width);
+        if (sums)
+            add_lines(keys_bad, joined, NR, rows, x->keys + j * x->key_stride,
+                      x->key_stride, width, keys, sums + piece.first * width, width);
+    }
 }
 
 /* s = scale * k.C: grad_key and grad of rel_query, from `count` lines of dS from `column` on,
@@ -260,6 +324,10 @@ multiply_lines(const gradients_t *gp, grad_scratch_t *w, const visit_t *x, int k
     T *sums = partial_of(gp, RP_GRAD_QUERY, x->index, x->chunk);
     if (rows <= 0)
         return;
+    if (by_list(&plan->rel_query)) {
+        multiply_listed(gp, w, x, keys_bad, j, column, (int)rows, lines);
+        return;
+    }
     if (lie_beyond(plan, x->q.b, column, rows)) {
         if (plan->p->beyond == RP_ZERO)
             return;
@@ -271,12 +339,9 @@ multiply_lines(const gradients_t *gp, grad_scratch_t *w, const visit_t *x, int k
         add_columns(gp->key_rows_bad, lines, NR,
                     rows_from(plan, x->q.b, x->q.h, column), width, keys, width, terms,
                     NULL, w->grad_key + (j - chunk_key) * width, width);
-    sums = sums ? sums + (column - chunk_key) * width : NULL;
-    for (int64_t n = 0, taken; sums && n < rows; n += taken) {
-        taken = rows_at_once(rows - n);
-        add_rows(keys_bad, lines + n * NR, NR, x->keys + j * x->key_stride,
-                 x->key_stride, taken, width, keys, NULL, sums + n * width, width);
-    }
+    if (sums)
+        add_lines(keys_bad, lines, NR, rows, x->keys + j * x->key_stride, x->key_stride,
+                  width, keys, sums + (column - chunk_key) * width, width);
 }
 
 /* Multiplies the lines that the last query tile of a panel has left, if there is one. */

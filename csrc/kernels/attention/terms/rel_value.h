@@ -1,7 +1,7 @@
 /* rel_value.h: the share of the output that comes from rel_value, sum_j p_ij W[l], and the
  * way back to W.
  *
- * A table is met in one of two ways (table.h). By row: p is summed up by table row, and these
+ * A table is met in one of two ways (packed.h). By row: p is summed up by table row, and these
  * sums are multiplied by W once, after the last key tile. By band: each tile multiplies its
  * probabilities by the rows of W that it meets; rel_key.h describes the skewed buffer in
  * which they lie. */
@@ -132,7 +132,7 @@ rel_value_grads(const gradients_t *gp, grad_scratch_t *w, const visit_t *x)
     }
     /* A band of rel_key, or a bias that fills the tile first, has written cells that are no
      * pairs. Without them score_tile writes the skewed rows alone, and the zeros stay. */
-    if (by_band(&plan->rel_key) || plan->bias_first)
+    if (in_band(&plan->rel_key) || plan->bias_first)
         w->clean[0] = -1;
     clear_corners(w->forward.scores, plan->lds, x, &w->clean[0]);
     /* Row n of the partial sums is band column n + first key of the chunk. */

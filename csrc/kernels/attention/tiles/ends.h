@@ -52,6 +52,13 @@ find_end(const gradients_t *gp, int64_t index, int64_t b, int64_t h, int64_t t)
     return (table_end_t){0};
 }
 
+/* The row of rel_key's partial sums, but for those of a band, that row l of the table is. */
+RP_INLINE int64_t
+end_row(const gradients_t *gp, int64_t l)
+{
+    return by_list(&gp->plan.rel_key) ? listed_row(&gp->plan.p->rel_key, l) : l;
+}
+
 RP_INLINE void
 subtract_row(const gradients_t *gp, T *row, double weight, const T *other)
 {
@@ -99,8 +106,8 @@ correct_ends_unit(void *context, int64_t index, int worker)
     int64_t b, h;
     head_at(plan, index, &b, &h);
     head_t head = head_of(gp, index);
-    table_end_t ends[2] = {find_end(gp, index, b, h, 0),
-                           find_end(gp, index, b, h, p->rel_key.rows - 1)};
+    table_end_t ends[2] = {find_end(gp, index, b, h, end_row(gp, 0)),
+                           find_end(gp, index, b, h, end_row(gp, p->rel_key.rows - 1))};
     rp_interval seen[RP_CHUNKS];
     const T sink = sink_of(&p->sinks, b, h);
     for (int64_t chunk = 0; chunk < gp->chunks; chunk++)

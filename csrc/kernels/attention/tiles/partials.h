@@ -6,7 +6,8 @@
 #include "gradients.h"
 
 enum {
-    RP_SUM_ROWS = 32, /* rows of a gradient that a unit adds partial sums to */
+    RP_SUM_ROWS = 32,  /* rows of a gradient that a unit adds partial sums to */
+    RP_SUM_WIDTH = 32, /* columns of them at a time, in double */
 };
 
 /* Query tiles that may see a key of a chunk by window and length: [begin, end). */
@@ -132,18 +133,31 @@ partial_rows(const gradients_t *gp, const partial_t *s, int64_t b, int64_t chunk
     *end = RP_MIN(RP_MAX(*end, *first), span.end);
 }
 
+/* Rows of a partial: by band column, or those of the table, as LISTED packs them. */
+RP_INLINE int64_t
+rows_of_partial(const gradients_t *gp, int path, int64_t grad_rows)
+{
+    if (path == RP_BAND)
+        return gp->chunk_keys + gp->plan.Lq_pad;
+    return path == RP_LISTED ? grad_rows + TAIL_ROWS : grad_rows;
+}
+
 static void
 plan_partial(gradients_t *gp, int which, const rp_array *grad, int path,
-             int64_t grad_rows, int64_t first, ptrdiff_t columns, double factor)
+             const rp_table *table, ptrdiff_t columns, double factor)
 {
     partial_t *s = &gp->partials[which];
-    int64_t rows = path == RP_BAND ? gp->chunk_keys + gp->plan.Lq_pad : grad_rows;
+    int64_t grad_rows = path == RP_LISTED ? listed_rows(table) : table->rows;
+    int64_t rows = rows_of_partial(gp, path, grad_rows);
+    int is_whole = path == RP_LISTED && packs_array(table);
     ptrdiff_t width = which == RP_GRAD_BIAS ? 1 : RP_ROUND_UP(columns, VL);
     *s = (partial_t){.grad = grad,
                      .path = path,
                      .rows = rows,
                      .grad_rows = grad_rows,
-                     .first = first,
+                     .first = table->first,
+                     .index = is_whole ? NULL : table->index,
+                     .listed = table->listed,
                      .columns = columns,
                      .width = width,
                      .factor = (T)factor};
@@ -162,18 +176,17 @@ plan_partials(gradients_t *gp)
     const rp_gradients *g = gp->g;
     const rp_attention *p = &g->forward;
     const plan_t *plan = &gp->plan;
-    const rp_table *key = &p->rel_key, *query = &p->rel_query, *value = &p->rel_value;
+    const rp_table one_row = {.rows = 1};
     int bias = has_labels(p) ? RP_LABELS : RP_BAND;
-    plan_partial(gp, RP_GRAD_KEY, &g->grad_rel_key, plan->rel_key.path, key->rows,
-                 key->first, p->Dp, RP_LN2);
+    plan_partial(gp, RP_GRAD_KEY, &g->grad_rel_key, plan->rel_key.path, &p->rel_key,
+                 p->Dp, RP_LN2);
     plan_partial(gp, RP_GRAD_QUERY, &g->grad_rel_query, plan->rel_query.path,
-                 query->rows, query->first, p->D, p->scale);
+                 &p->rel_query, p->D, p->scale);
     plan_partial(gp, RP_GRAD_VALUE, &g->grad_rel_value, plan->rel_value.path,
-                 value->rows, value->first, p->Dv, 1);
-    plan_partial(gp, RP_GRAD_BIAS, &g->grad_rel_bias, bias, p->rel_bias.rows,
-                 p->rel_bias.first, 1, 1);
-    plan_partial(gp, RP_GRAD_U, &g->grad_pos_bias_u, RP_ROWS, 1, 0, p->D, p->scale);
-    plan_partial(gp, RP_GRAD_V, &g->grad_pos_bias_v, RP_ROWS, 1, 0, p->Dp,
+                 &p->rel_value, p->Dv, 1);
+    plan_partial(gp, RP_GRAD_BIAS, &g->grad_rel_bias, bias, &p->rel_bias, 1, 1);
+    plan_partial(gp, RP_GRAD_U, &g->grad_pos_bias_u, RP_ROWS, &one_row, p->D, p->scale);
+    plan_partial(gp, RP_GRAD_V, &g->grad_pos_bias_v, RP_ROWS, &one_row, p->Dp,
                  rel_key_scale(p));
 }
 
@@ -265,6 +278,76 @@ add_partial_row(char *row, ptrdiff_t step, T factor, const T *terms, ptrdiff_t c
         *(T *)(row + k * step) += factor * terms[k];
 }
 
+/* Where partials of a head go: whether a unit of work has the copy of the gradient. */
+RP_INLINE int
+adds_to_copy(const partial_sum_t *sum, int64_t copy, int64_t b, int64_t h)
+{
+    const rp_array *grad = sum->s->grad;
+    return !(grad->batch && b != copy / sum->heads) &&
+           !(grad->head && h != copy % sum->heads);
+}
+
+/* sums += columns [k, k + columns) of the partial rows of row t of a table, of one head. */
+static void
+add_row_partials(const gradients_t *gp, const partial_t *s, int64_t index, int64_t b,
+                 const rp_interval *spans, int64_t t, ptrdiff_t k, ptrdiff_t columns,
+                 double *sums)
+{
+    for (int64_t chunk = 0; chunk < gp->chunks; chunk++) {
+        int64_t first, end;
+        const T *data = partial_at(gp, s, index, chunk) + k;
+        partial_rows(gp, s, b, chunk, spans[chunk], t, &first, &end);
+        for (int64_t n = first; n < end; n++)
+            for (ptrdiff_t i = 0; i < columns; i++)
+                sums[i] += data[n * s->width + i];
+    }
+}
+
+/* Adds the partials of a head to rows [first, end), and `columns` columns from k on, of a
+ * gradient of which several rows of the partials may be one row. */
+static void
+sum_listed_columns(const gradients_t *gp, const partial_t *s, int64_t index,
+                   int64_t first, int64_t end, ptrdiff_t k, ptrdiff_t columns)
+{
+    double sums[RP_SUM_ROWS * RP_SUM_WIDTH] = {0};
+    rp_interval spans[RP_CHUNKS];
+    int64_t b, h;
+    head_at(&gp->plan, index, &b, &h);
+    for (int64_t chunk = 0; chunk < gp->chunks; chunk++)
+        spans[chunk] = partial_span(gp, s, chunk_queries(gp, b, chunk));
+    for (int64_t t = 0; t < s->grad_rows; t++)
+        if (first <= s->index[t] && s->index[t] < end)
+            add_row_partials(gp, s, index, b, spans, t, k, columns,
+                             sums + (s->index[t] - first) * RP_SUM_WIDTH);
+    for (int64_t row = first; row < end; row++) {
+        char *to = rp_at(s->grad, b, h, row) + k * s->grad->col;
+        for (ptrdiff_t i = 0; i < columns; i++)
+            *(T *)(to + i * s->grad->col) +=
+                (T)(s->factor * sums[(row - first) * RP_SUM_WIDTH + i]);
+    }
+}
+
+/* A block of rows of a copy, where an index lists them. Sums of a head are rounded before the
+ * next head's are added, so that bits do not depend on which heads a wave has. */
+static void
+sum_listed_unit(void *context, int64_t unit, int worker)
+{
+    const partial_sum_t *sum = context;
+    const gradients_t *gp = sum->gp;
+    const partial_t *s = sum->s;
+    int64_t copy = unit / sum->blocks, first = unit % sum->blocks * RP_SUM_ROWS;
+    int64_t end = RP_MIN(s->listed, first + RP_SUM_ROWS);
+    (void)worker;
+    for (int64_t index = 0; index < gp->plan.slices * gp->plan.group; index++) {
+        int64_t b, h;
+        head_at(&gp->plan, index, &b, &h);
+        for (ptrdiff_t k = 0; adds_to_copy(sum, copy, b, h) && k < s->columns;
+             k += RP_SUM_WIDTH)
+            sum_listed_columns(gp, s, index, first, end, k,
+                               RP_MIN(RP_SUM_WIDTH, s->columns - k));
+    }
+}
+
 /* Adds every partial of the wave to one block of rows of one copy of a gradient. */
 static void
 sum_partial_unit(void *context, int64_t unit, int worker)
@@ -274,12 +357,11 @@ sum_partial_unit(void *context, int64_t unit, int worker)
     const partial_t *s = sum->s;
     (void)worker;
     int64_t block = unit % sum->blocks, copy = unit / sum->blocks;
-    int64_t copy_h = copy % sum->heads, copy_b = copy / sum->heads;
     int64_t last = RP_MIN(s->grad_rows, (block + 1) * RP_SUM_ROWS);
     for (int64_t index = 0; index < gp->plan.slices * gp->plan.group; index++) {
         int64_t b, h;
         head_at(&gp->plan, index, &b, &h);
-        if ((s->grad->batch && b != copy_b) || (s->grad->head && h != copy_h))
+        if (!adds_to_copy(sum, copy, b, h))
             continue;
         rp_interval spans[RP_CHUNKS];
         for (int64_t chunk = 0; chunk < gp->chunks; chunk++)
@@ -304,9 +386,10 @@ sum_partial(const gradients_t *gp, int which)
     partial_sum_t sum = {gp, s, s->data && s->grad->head ? p->H : 1, 0};
     if (!s->data)
         return RP_OK;
-    sum.blocks = (s->grad_rows + RP_SUM_ROWS - 1) / RP_SUM_ROWS;
+    int64_t rows = s->index ? s->listed : s->grad_rows;
+    sum.blocks = (rows + RP_SUM_ROWS - 1) / RP_SUM_ROWS;
     return rp_parallel((s->grad->batch ? p->B : 1) * sum.heads * sum.blocks,
-                       sum_partial_unit, &sum, p->threads);
+                       s->index ? sum_listed_unit : sum_partial_unit, &sum, p->threads);
 }
 
 #endif

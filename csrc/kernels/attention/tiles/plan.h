@@ -11,6 +11,7 @@
 #ifndef RELPOS_ATTENTION_TILES_PLAN_H
 #define RELPOS_ATTENTION_TILES_PLAN_H
 
+#include "../packed.h"
 #include "../terms/bias.h"
 #include "shown.h"
 #include "weightless.h"
@@ -45,6 +46,13 @@ typedef struct {
     char *scratch;
     size_t scratch_size; /* bytes to a worker */
 } plan_t;
+
+/* The relative position of a band column. */
+RP_INLINE int64_t
+position_of_column(const plan_t *plan, int64_t b, int64_t column)
+{
+    return column + plan->band.position - rp_query_offset(plan->p, b);
+}
 
 static void
 plan_band(plan_t *plan)
@@ -103,9 +111,13 @@ trim_table(const rp_attention *p, rp_table *table, rp_array *grad)
             return;
     low = RP_MIN(RP_MAX(low, 0), most);
     high = RP_MIN(RP_MAX(high, low), most);
-    table->array.data += low * table->array.row;
     table->first += low;
     table->rows = high - low + 1;
+    if (table->index) {
+        table->index += low;
+        return;
+    }
+    table->array.data += low * table->array.row;
     if (grad && grad->data)
         grad->data += low * grad->row;
 }
@@ -123,10 +135,14 @@ plan_paths(plan_t *plan, const rp_attention *p, int64_t most_rows)
     plan->rel_key.path = choose_path(p, &p->rel_key, narrow ? RP_FEW_ROWS : most_rows);
     plan->rel_key.stride = RP_ROUND_UP(p->rel_key.rows, VL);
     plan->rel_query.path = p->rel_query.array.data ? RP_BAND : RP_ABSENT;
+    if (is_used(&plan->rel_key) && p->rel_key.index && !is_narrow(p))
+        plan->rel_key.path = RP_LISTED;
+    if (is_used(&plan->rel_query) && p->rel_query.index)
+        plan->rel_query.path = RP_LISTED;
     plan->rel_value.path = choose_path(p, &p->rel_value, most_rows);
     plan->rel_value.stride = RP_ROUND_UP(p->rel_value.rows, VL);
     plan_shown(&plan->shown, p);
-    plan->skew = by_band(&plan->rel_key) || by_band(&plan->rel_value);
+    plan->skew = in_band(&plan->rel_key) || in_band(&plan->rel_value);
     plan->may_hide =
         p->sight.window_left != RP_UNBOUNDED || p->sight.window_right != RP_UNBOUNDED ||
         p->sight.mask_type != RP_MASK_NONE || p->sight.key_ranges.data || has_bias(p);

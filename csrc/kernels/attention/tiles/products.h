@@ -148,6 +148,27 @@ add_columns(int selected, const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb,
         gemm_add_columns(a, lda, b, ldb, rows, columns, depth, diagonal, c, ldc);
 }
 
+/* How many of `rows` rows, TAIL_ROWS or a multiple, a product takes at a time: whole
+ * micro-tiles and a tail. */
+RP_INLINE int64_t
+rows_at_once(int64_t rows)
+{
+    return padded_rows((int)rows) == rows ? rows : TAIL_ROWS;
+}
+
+/* c (lines, columns) += a . b where lines of a, and of c, are there up to a whole tail. */
+RP_INLINE void
+add_lines(int selected, const T *a, ptrdiff_t lda, int64_t lines, const T *b,
+          ptrdiff_t ldb, ptrdiff_t columns, ptrdiff_t depth, T *c, ptrdiff_t ldc)
+{
+    const int64_t all = RP_ROUND_UP(lines, TAIL_ROWS);
+    for (int64_t n = 0, taken; n < all; n += taken) {
+        taken = rows_at_once(all - n);
+        add_rows(selected, a + n * lda, lda, b, ldb, taken, columns, depth, NULL,
+                 c + n * ldc, ldc);
+    }
+}
+
 /* ---- bands ------------------------------------------------------------------------ */
 
 /* The cells of a score buffer that hold the pairs of a tile, as products of the band read

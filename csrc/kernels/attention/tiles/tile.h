@@ -30,6 +30,13 @@ typedef struct {
     int64_t *last; /* (key_tile / NR): i0 of a panel's last query tile; -1: none yet */
 } band_lines_t;
 
+/* Room for the columns of a tile whose rows an index lists (tiles/listed.h). */
+typedef struct {
+    int32_t *rows; /* (lds): the packed row of each column */
+    T *products;   /* (BQ, products_stride): of a piece, by packed row */
+    T *same;       /* (BQ): of the only row that the columns of a tile have */
+} listed_t;
+
 /* The buffers that one worker of the forward has for itself; the backward's has one inside.
  * */
 typedef struct {
@@ -38,6 +45,7 @@ typedef struct {
     T *slopes;         /* (BQ, key_tile): those of the cap; NULL: not wanted */
     T *bias;           /* (lds): rel_bias over the band of a tile */
     band_lines_t dots; /* k.C */
+    listed_t listed;   /* NULL where no index lists rows */
     queries_t *queries;
 } scratch_t;
 

@@ -47,6 +47,8 @@ lay_out_grad_scratch(const gradients_t *gp, arena_t *arena, grad_scratch_t *w)
         w->forward.slopes = take_numbers(arena, BQ * plan->key_tile);
     w->forward.bias = take_numbers(arena, plan->p->rel_bias.array.data ? plan->lds : 0);
     lay_out_band_lines(plan, arena, &w->forward.dots);
+    if (by_list(key) || by_list(&plan->rel_query))
+        lay_out_listed(arena, &w->forward.listed, plan->lds);
     w->grads = take_numbers(arena, BQ * plan->lds + MR);
     w->grad_key = take_numbers(arena, (gp->chunk_keys + MR) * plan->D_pad);
     w->grad_value = take_numbers(arena, (gp->chunk_keys + MR) * plan->Dv_pad);

@@ -5,10 +5,6 @@
 #include "../partials.h"
 #include "memory.h"
 
-enum {
-    RP_NARROW = 4, /* columns of a band up to which vectors lie along its other side */
-};
-
 /* Tables as the products of scores, dP and gradients need them. */
 static void
 plan_gradient_tables(gradients_t *gp)
@@ -52,7 +48,7 @@ plan_chunks(gradients_t *gp)
     const int64_t Hk = whole ? whole : plan->p->Hk;
     int64_t most = RP_MIN(RP_CHUNKS, RP_MAX(1, 16 / RP_MAX(Hk, 1)));
     int64_t share = (Lk + most - 1) / most;
-    int bands = by_band(&plan->rel_key) || by_band(&plan->rel_value);
+    int bands = in_band(&plan->rel_key) || in_band(&plan->rel_value);
     int wide = bands && (Hk >= 8 || share > RP_KEY_TILE / 2);
     int tile = wide ? RP_KEY_TILE : RP_KEY_TILE / 2;
     plan_tiles(plan, tile);
@@ -106,7 +102,7 @@ plan_backward(gradients_t *gp, const rp_gradients *g)
     plan_paths(plan, p, RP_FEW_ROWS);
     plan_bias(&plan->bias, p, g);
     plan_chunks(gp);
-    gp->narrow = by_band(&plan->rel_key) && p->Dp <= RP_NARROW && p->Dp < p->D;
+    gp->narrow = by_band(&plan->rel_key) && is_narrow(p);
     /* with a gradient of rel_bias or v too: their sums are columns of the band matrix */
     plan->skew = plan->skew || (g->grad_rel_bias.data && !has_labels(p)) ||
                  g->grad_pos_bias_v.data;

@@ -16,6 +16,8 @@ lay_out_scratch(const plan_t *plan, arena_t *arena, scratch_t *w)
     w->slopes = NULL;
     w->bias = take_numbers(arena, p->rel_bias.array.data ? plan->lds : 0);
     lay_out_band_lines(plan, arena, &w->dots);
+    if (by_list(&plan->rel_key) || by_list(&plan->rel_query))
+        lay_out_listed(arena, &w->listed, plan->lds);
     w->queries = take(arena, plan->block_tiles, sizeof(queries_t));
     for (int i = 0; i < plan->block_tiles; i++) {
         q.content = take_numbers(arena, BQ * plan->D_pad);
