@@ -189,6 +189,8 @@ add_bias(cell_t *cell, double bias, double size)
     cell->size += size;
 }
 
+/* The kernels make a sum as the difference of two that begin at key 1, in double: a number of
+ * float64 has the rounding of these, one of float32 has not. */
 static void
 add_decay(const row_t *x, cell_t *cell)
 {
@@ -196,9 +198,10 @@ add_decay(const row_t *x, cell_t *cell)
     const rp_table *table = &c->g.forward.log_decay;
     wide_t end = (wide_t)x->i + query_offset(&c->g.forward, x->b);
     double sum = 0, size = 0;
-    for (int64_t t = cell->j + 1; t <= end && t < table->rows; t++) {
+    for (int64_t t = c->dtype == RP_F64 ? 1 : cell->j + 1; t <= end && t < table->rows;
+         t++) {
         double y = number_of(c, &table->array, x->b, x->h, t, 0);
-        sum += y;
+        sum += t > cell->j ? y : 0;
         size += fabs(y);
     }
     add_bias(cell, sum, size);
