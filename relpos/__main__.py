@@ -24,10 +24,22 @@ def version() -> str:
 def show_info() -> None:
     """Print how relpos was built, and its neighbours: which versions are tested."""
     relpos.show_config()
+    print(f"{'torch calls:':<14} {_torch_calls()}")
     heading = ("package", "installed", "tested from", "tested to")
     print()
     for row in (heading, *_tested.neighbours()):
         print("{:<14} {:<14} {:<12} {}".format(*row))
+
+
+def _torch_calls() -> str:
+    """Say whether C runs calls of `relpos.torch` whole, and why where it does not."""
+    try:
+        from relpos.torch import _recorded
+    except (ImportError, OSError):  # the latter of libraries that are not there
+        return "none, as PyTorch is not installed or cannot be imported"
+    if _recorded.RECORD is not None:
+        return "whole in C"
+    return f"prepared in Python, which takes longer ({_recorded.REASON})"
 
 
 def parser() -> argparse.ArgumentParser:

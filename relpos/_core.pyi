@@ -37,11 +37,11 @@ class Kernels(Protocol):
         args: _Args,
         keywords: dict[str, Any],
         threads: int,
-        records: bool | None,
+        of_tensors: bool,
         keeps: bool,
         follows: bool,
         /,
-    ) -> Any: ...
+    ) -> list[Any] | None: ...
     def attend_backward(
         self,
         names: tuple[str, ...],
@@ -53,6 +53,17 @@ class Kernels(Protocol):
         follows: bool,
         /,
     ) -> list[Array | None] | None: ...
+    def attend_tensors(
+        self,
+        args: _Args,
+        keywords: dict[str, Any],
+        threads: int,
+        record: Callable[..., Any] | None,
+        /,
+    ) -> Any: ...
+    def attend_gradients(
+        self, context: Any, grad_out: Any, grad_lse: Any, threads: int, /
+    ) -> tuple[Any, ...] | None: ...
     def attention_bytes(self, operands: dict[str, Any], backward: bool, /) -> int: ...
     def apply_rotary(
         self,
@@ -129,5 +140,6 @@ def read_tensors(
     read: Callable[[str, Any], Array],
     /,
 ) -> dict[str, Array]: ...
+def keep_call(context: Any, call: object, results: _Args, /, *tensors: Any) -> Any: ...
 def fail_at(n: int, forever: bool, /) -> int: ...
 def live_blocks() -> int: ...

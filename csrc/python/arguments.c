@@ -276,8 +276,8 @@ check_arguments(direct_call *d)
     for (int i = 0; i < OPERANDS; i++)
         if (!check_array(call, i))
             return 0;
-    if (call->direction == BACKWARD)
-        return call->views[OUT].kind == call->kind;
+    if (call->direction == BACKWARD) /* no head would write the zeros of the keys */
+        return call->views[OUT].kind == call->kind && call->dims['H'] > 0;
     call->makes[OUT] = 1;
     call->makes[LSE] |= (char)d->has_lse;
     call->makes[ROW_MAX] = call->makes[ROW_SUM] = (char)(d->requires_grad || d->keeps);

@@ -6,8 +6,6 @@
  * raised here before the kernel runs. */
 #include "rules.h"
 
-enum { KEPT_TENSORS = 3 };
-
 /* Whether a mask of numbers is one that Python warns of. */
 static int
 looks_hidden(const direct_call *d, const rp_isa *isa)
@@ -17,8 +15,7 @@ looks_hidden(const direct_call *d, const rp_isa *isa)
            mask->kind != KIND_BOOL && has_zeros_and_ones(isa, mask);
 }
 
-/* The next argument that is given, those by position first. */
-static int
+int
 next_argument(PyObject *const *args, Py_ssize_t *at, PyObject **name, PyObject **value)
 {
     Py_ssize_t positional = PyTuple_Size(args[0]), rest;
@@ -36,7 +33,7 @@ next_argument(PyObject *const *args, Py_ssize_t *at, PyObject **name, PyObject *
     return 0;
 }
 
-static direct_call
+direct_call
 new_call(int direction)
 {
     return (direct_call){.call.direction = direction,
@@ -44,7 +41,7 @@ new_call(int direction)
                          .rules.right = RP_UNBOUNDED};
 }
 
-static int
+int
 take_threads(direct_call *d, PyObject *number)
 {
     long threads = PyLong_AsLong(number);
@@ -66,7 +63,7 @@ repeats_argument(PyObject *const *args)
     return 0;
 }
 
-static int
+int
 take_arguments(direct_call *d, PyObject *const *args)
 {
     PyObject *name, *value;
@@ -80,36 +77,7 @@ take_arguments(direct_call *d, PyObject *const *args)
     return is_taken;
 }
 
-/* Makes what Python needs for a backward: names and tensors, and the other arguments; None
- * where no tensor requires a gradient. */
-static PyObject *
-tell_recorded(const direct_call *d, PyObject *const *args)
-{
-    PyObject *names, *tensors, *values, *name, *value;
-    Py_ssize_t at = 0;
-    int status = 0;
-    if (!d->requires_grad)
-        return Py_NewRef(Py_None);
-    names = PyList_New(0);
-    tensors = PyList_New(0);
-    values = PyDict_New();
-    if (names == NULL || tensors == NULL || values == NULL)
-        status = -1;
-    while (status == 0 && next_argument(args, &at, &name, &value)) {
-        if (is_other_argument(name))
-            status = PyDict_SetItem(values, name, value);
-        else
-            status = PyList_Append(names, name) | PyList_Append(tensors, value);
-    }
-    PyObject *told = status ? NULL : Py_BuildValue("OOO", names, tensors, values);
-    Py_XDECREF(names);
-    Py_XDECREF(tensors);
-    Py_XDECREF(values);
-    return told;
-}
-
-/* Runs the call, if its arguments were taken: returns whether it did; -1 with an error. */
-static int
+int
 run_direct(direct_call *d, const rp_isa *isa, int is_taken)
 {
     if (is_taken && !looks_hidden(d, isa))
@@ -118,24 +86,24 @@ run_direct(direct_call *d, const rp_isa *isa, int is_taken)
     return 0;
 }
 
-static void
+void
 release_direct(direct_call *d)
 {
     Py_XDECREF(d->rules.buckets.owner);
     release_call(&d->call);
 }
 
-static PyObject *
-refuse_call(const char *expected)
+PyObject *
+refuse_call(const char *function, const char *expected)
 {
     if (!PyErr_Occurred())
-        PyErr_Format(PyExc_TypeError, "attend: expected %s", expected);
+        PyErr_Format(PyExc_TypeError, "%s: expected %s", function, expected);
     return NULL;
 }
 
 /* args: the arguments by position, those by name, the number of threads of calls without one
- * (0: relpos's own), None for arrays, or whether autograd records tensors, whether what a
- * backward needs is made without a record, and whether results lie in memory as operands. */
+ * (0: relpos's own), whether arrays are tensors, whether what a backward needs is made, and
+ * whether results lie in memory as operands. Returns a list of the results. */
 PyObject *
 py_attend(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
@@ -143,9 +111,8 @@ py_attend(PyObject *self, PyObject *const *args, Py_ssize_t count)
     direct_call d = new_call(FORWARD);
     if (isa == NULL || count != 6 || !PyTuple_Check(args[0]) ||
         !PyDict_Check(args[1]) || !take_threads(&d, args[2]))
-        return refuse_call("a tuple, a dict, a number and three flags");
-    d.of_tensors = args[3] != Py_None;
-    d.records = args[3] == Py_True;
+        return refuse_call("attend", "a tuple, a dict, a number and three flags");
+    d.of_tensors = args[3] == Py_True;
     d.keeps = args[4] == Py_True;
     d.call.follows = args[5] == Py_True;
     d.call.gives_tensors = d.of_tensors && can_give_tensors();
@@ -153,8 +120,8 @@ py_attend(PyObject *self, PyObject *const *args, Py_ssize_t count)
     int ran = run_direct(&d, isa, take_arguments(&d, args) && fit_arguments(&d));
     if (ran == 0)
         made = Py_NewRef(Py_None);
-    else if (ran > 0 && (made = list_results(&d.call)) != NULL && d.of_tensors)
-        made = Py_BuildValue("NN", made, tell_recorded(&d, args));
+    else if (ran > 0)
+        made = list_results(&d.call);
     release_direct(&d);
     return made;
 }
@@ -174,14 +141,15 @@ gradient_row(const PyObject *name)
 
 /* The tensors of a forward, and the rows of the gradients that are wanted; -1 of others. */
 static int
-take_operands_of(direct_call *d, PyObject *const *args, int *rows)
+take_operands_of(direct_call *d, const backward_request *asked, int *rows)
 {
-    for (Py_ssize_t n = 0; n < PyTuple_Size(args[0]); n++) {
-        PyObject *name = PyTuple_GetItem(args[0], n);
-        if (!take_argument(d, name, PyTuple_GetItem(args[1], KEPT_TENSORS + n)))
+    for (Py_ssize_t n = 0; n < PyTuple_Size(asked->names); n++) {
+        PyObject *name = PyTuple_GetItem(asked->names, n);
+        PyObject *tensor = PyTuple_GetItem(asked->saved, KEPT_TENSORS + n);
+        if (!take_argument(d, name, tensor))
             return 0;
         rows[n] = -1;
-        if (PyTuple_GetItem(args[2], n) != Py_True)
+        if (PyTuple_GetItem(asked->wanted, asked->first_wanted + n) != Py_True)
             continue;
         if ((rows[n] = gradient_row(name)) == 0)
             return 0;
@@ -190,27 +158,42 @@ take_operands_of(direct_call *d, PyObject *const *args, int *rows)
     return 1;
 }
 
-/* All that a backward is given. */
+/* Whether tuples and dict are there, and as long as the names say. */
 static int
-take_backward(direct_call *d, PyObject *const *args, int *rows)
+is_request(const backward_request *asked)
+{
+    PyObject *const tuples[] = {asked->names, asked->saved, asked->wanted};
+    for (int i = 0; i < 3; i++)
+        if (tuples[i] == NULL || !PyTuple_Check(tuples[i]))
+            return 0;
+    Py_ssize_t names = PyTuple_Size(asked->names);
+    return names <= OPERANDS && PyTuple_Size(asked->saved) == names + KEPT_TENSORS &&
+           PyTuple_Size(asked->wanted) == names + asked->first_wanted &&
+           asked->values != NULL && PyDict_Check(asked->values);
+}
+
+int
+take_backward(direct_call *d, const backward_request *asked, int *rows)
 {
     static const int kept[] = {OUT, ROW_MAX, ROW_SUM}, given[] = {GRAD_OUT, GRAD_LSE};
     PyObject *name, *value;
     Py_ssize_t at = 0;
     int is_given = 0;
+    if (!is_request(asked))
+        return -1;
     for (int i = 0; i < KEPT_TENSORS; i++)
-        if (!take_operand(d, kept[i], PyTuple_GetItem(args[1], i)))
+        if (!take_operand(d, kept[i], PyTuple_GetItem(asked->saved, i)))
             return 0;
     for (int i = 0; i < 2; i++) {
-        value = PyTuple_GetItem(args[3], i);
+        value = asked->grads[i];
         if (value != Py_None && !take_operand(d, given[i], value))
             return 0;
         is_given |= value != Py_None;
     }
-    while (PyDict_Next(args[4], &at, &name, &value))
+    while (PyDict_Next(asked->values, &at, &name, &value))
         if (!take_argument(d, name, value))
             return 0;
-    return is_given && take_operands_of(d, args, rows);
+    return is_given && take_operands_of(d, asked, rows);
 }
 
 static PyObject *
@@ -234,28 +217,32 @@ list_gradients(direct_call *d, const int *rows, Py_ssize_t count)
 PyObject *
 py_attend_backward(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
+    static const char *const expected = "four tuples, a dict, a number and a flag";
     const rp_isa *isa = PyCapsule_GetPointer(self, ISA_CAPSULE);
     direct_call d = new_call(BACKWARD);
-    int rows[OPERANDS];
-    Py_ssize_t names =
-        count == 7 && PyTuple_Check(args[0]) ? PyTuple_Size(args[0]) : -1;
-    for (int i = 1; i < 4; i++)
-        names = names >= 0 && PyTuple_Check(args[i]) ? names : -1;
-    if (isa == NULL || names < 0 || PyTuple_Size(args[1]) != names + KEPT_TENSORS ||
-        PyTuple_Size(args[2]) != names || PyTuple_Size(args[3]) < 2 ||
-        !PyDict_Check(args[4]) || !take_threads(&d, args[5]))
-        return refuse_call("four tuples, a dict, a number and a flag");
+    int rows[OPERANDS], is_taken;
+    if (isa == NULL || count != 7 || !PyTuple_Check(args[3]) ||
+        PyTuple_Size(args[3]) != 2 || !take_threads(&d, args[5]))
+        return refuse_call("attend_backward", expected);
+    backward_request asked = {
+        .names = args[0],
+        .saved = args[1],
+        .wanted = args[2],
+        .values = args[4],
+        .grads = {PyTuple_GetItem(args[3], 0), PyTuple_GetItem(args[3], 1)}};
     d.of_tensors = 1;
     d.call.follows = args[6] == Py_True;
     d.call.gives_tensors = can_give_tensors();
-    int is_taken =
-        names <= OPERANDS && take_backward(&d, args, rows) && fit_arguments(&d);
+    if ((is_taken = take_backward(&d, &asked, rows)) < 0) {
+        release_direct(&d);
+        return refuse_call("attend_backward", expected);
+    }
     PyObject *made = NULL;
-    int ran = run_direct(&d, isa, is_taken);
+    int ran = run_direct(&d, isa, is_taken && fit_arguments(&d));
     if (ran == 0)
         made = Py_NewRef(Py_None);
     else if (ran > 0)
-        made = list_gradients(&d, rows, names);
+        made = list_gradients(&d, rows, PyTuple_Size(asked.names));
     release_direct(&d);
     return made;
 }

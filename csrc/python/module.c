@@ -36,15 +36,22 @@ static PyMethodDef isa_methods[] = {
     {"attention_backward", py_attention_backward, METH_O,
      "attention_backward(operands): adds to the zeros in grad_* of the dict in place"},
     {"attend", (PyCFunction)(void (*)(void))py_attend, METH_FASTCALL,
-     "attend(args, keywords, threads, records, keeps, follows): results of a call of "
-     "attention, "
-     "or None of one that has to be prepared. records is None for arrays. Of tensors "
-     "they come with None or, if records is True and one requires a gradient, with "
-     "names, tensors and the other arguments"},
+     "attend(args, keywords, threads, of_tensors, keeps, follows): results of a call "
+     "of "
+     "attention, or None of one that has to be prepared"},
     {"attend_backward", (PyCFunction)(void (*)(void))py_attend_backward, METH_FASTCALL,
      "attend_backward(names, tensors, wanted, grads, values, threads, follows): "
-     "gradients of "
-     "the wanted tensors, after out, row_max and row_sum; None of a call as above"},
+     "gradients of the wanted tensors, after out, row_max and row_sum; None of a call "
+     "as above"},
+    {"attend_tensors", (PyCFunction)(void (*)(void))py_attend_tensors, METH_FASTCALL,
+     "attend_tensors(args, keywords, threads, record): what a call of tensors returns, "
+     "recorded by record(call, results, *tensors) if one of them requires a gradient; "
+     "None of a call as above"},
+    {"attend_gradients", (PyCFunction)(void (*)(void))py_attend_gradients,
+     METH_FASTCALL,
+     "attend_gradients(context, grad_out, grad_lse, threads): gradients of all that "
+     "was "
+     "given to record; None of a call as above"},
     {"attention_bytes", py_attention_bytes, METH_VARARGS,
      "attention_bytes(operands, backward): memory that attention_forward or _backward "
      "would take beside the arrays; reads only vectors of integers"},
@@ -288,6 +295,9 @@ static PyMethodDef module_methods[] = {
     {"read_tensors", (PyCFunction)(void (*)(void))py_read_tensors, METH_FASTCALL,
      "read_tensors(names, values, read): arrays over the memory of tensors, by name; "
      "read(name, value) gives those of other values, and None has none"},
+    {"keep_call", (PyCFunction)(void (*)(void))py_keep_call, METH_FASTCALL,
+     "keep_call(context, call, results, *tensors): keeps what the backward of a call "
+     "needs; returns what the call does"},
     {"fail_at", fail_at, METH_VARARGS,
      "fail_at(n, forever): test hook, the n-th allocation from now fails; 0 for none. "
      "Returns what was left of the count before"},
@@ -310,7 +320,8 @@ fill_tables(PyObject *module)
     if (filled)
         return 0;
     if (_import_array() < 0 || _import_umath() < 0 || set_blas_path(module) < 0 ||
-        make_keys() < 0 || make_argument_keys() < 0 || fill_ufuncs() < 0)
+        make_keys() < 0 || make_argument_keys() < 0 || make_recorded_keys() < 0 ||
+        fill_ufuncs() < 0)
         return -1;
     install_hooks();
     filled = 1;

@@ -311,10 +311,11 @@ int has_zeros_and_ones(const rp_isa *isa, const array_view *view);
 /* Whether numbers are of a kind that an operand may have. */
 int has_kind(const operand_row *row, const array_view *view);
 
-/* ---- arguments.c ----------------------------------------------------------------------- */
+/* ---- arguments.c, recorded.c ------------------------------------------------------------- */
 
-/* Makes the keys of the arguments that are no arrays. */
+/* Make the keys of the arguments that are no arrays, and those of torch's attributes. */
 int make_argument_keys(void);
+int make_recorded_keys(void);
 
 /* ---- graph.c: the edges of a graph in that dict -------------------------------------- */
 
@@ -333,6 +334,9 @@ PyObject *py_attention_forward(PyObject *self, PyObject *operands);
 PyObject *py_attention_backward(PyObject *self, PyObject *operands);
 PyObject *py_attend(PyObject *self, PyObject *const *args, Py_ssize_t count);
 PyObject *py_attend_backward(PyObject *self, PyObject *const *args, Py_ssize_t count);
+PyObject *py_attend_tensors(PyObject *self, PyObject *const *args, Py_ssize_t count);
+PyObject *py_attend_gradients(PyObject *self, PyObject *const *args, Py_ssize_t count);
+PyObject *py_keep_call(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *py_attention_bytes(PyObject *self, PyObject *args);
 PyObject *py_read_operands(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *py_apply_rules(PyObject *module, PyObject *const *args, Py_ssize_t count);

@@ -107,7 +107,7 @@ typedef struct {
     attention_call call;
     call_rules rules;
     int of_tensors, records; /* what the arguments are; whether autograd records */
-    int keeps;               /* what a backward needs, without a record */
+    int keeps; /* what a backward needs, also where none of them asks for it */
     int groups, has_lse, requires_grad;
     int64_t offset, length; /* query_offset and key_lengths */
     unsigned given;         /* a bit for each that is no array */
@@ -129,5 +129,35 @@ int take_operand(direct_call *d, int index, PyObject *value);
 int take_buckets(direct_call *d, PyObject *value);
 /* Whether kinds, shapes and numbers of all arguments fit: then the call can run. */
 int fit_arguments(direct_call *d);
+
+/* ---- direct.c ----------------------------------------------------------------------------- */
+
+/* Results before the tensors of a call in what a backward is given: out, row_max, row_sum. */
+enum { KEPT_TENSORS = 3 };
+
+/* What a backward is given. */
+typedef struct {
+    PyObject *names, *saved; /* of the tensors; what is kept, and the tensors */
+    PyObject *wanted;        /* flags, of which those of the tensors come last */
+    Py_ssize_t first_wanted; /* how many come before them */
+    PyObject *values;        /* a dict of the arguments that are no tensors */
+    PyObject *grads[2];      /* of out and lse, or None */
+} backward_request;
+
+direct_call new_call(int direction);
+void release_direct(direct_call *d);
+/* Takes the number of threads of calls without one; 0: relpos's own. */
+int take_threads(direct_call *d, PyObject *number);
+/* Finds the next argument that is given, those by position first: args are a tuple and a dict. */
+int next_argument(PyObject *const *args, Py_ssize_t *at, PyObject **name,
+                  PyObject **value);
+/* Take the arguments of a forward, or all that a backward is given, and the rows of the
+ * gradients that it has to make, -1 for none; -1 without an error of what is no request. */
+int take_arguments(direct_call *d, PyObject *const *args);
+int take_backward(direct_call *d, const backward_request *asked, int *rows);
+/* Runs the call, if its arguments were taken: returns whether it did; -1 with an error. */
+int run_direct(direct_call *d, const rp_isa *isa, int is_taken);
+/* Sets the exception of arguments that Python code of relpos would not pass. */
+PyObject *refuse_call(const char *function, const char *expected);
 
 #endif

@@ -95,7 +95,7 @@ def read_by(
 def _read(args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
     """Return the results of a call of arrays that C reads."""
     # None is a call that C leaves to Python. (out,), or (out, lse) if it asks for lse.
-    results = kernels().attend(args, keywords, 0, None, False, False)
+    results = kernels().attend(args, keywords, 0, False, False, False)
     if results is None:
         return None
     if len(results) == 1:

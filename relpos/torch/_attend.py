@@ -127,6 +127,31 @@ def _gradients(
 # ---- eagerly -------------------------------------------------------------------------
 
 
+def backward_of(
+    setting: Setting,
+    needs_grad: Sequence[bool],
+    result_gradients: ResultGradients,
+    saved: Sequence[Tensor],
+) -> Sequence[Tensor | None]:
+    """Return gradients of the tensors of a call, None where none is needed.
+
+    `saved` are out, row_max and row_sum, and the tensors.
+    """
+    # C does not take a call with weights, so that their gradient is not lost here
+    if is_plain() and not torch.is_grad_enabled():
+        grad_out, grad_lse, _ = result_gradients
+        direct = _engine.backward_directly(
+            setting, needs_grad, (grad_out, grad_lse), saved
+        )
+        if direct is not None:
+            return direct
+
+    def call(result_gradients: ResultGradients) -> Any:
+        return apply(Gradients, setting, needs_grad, *result_gradients, *saved)
+
+    return _gradients(call, needs_grad, result_gradients)
+
+
 class Attend(Reverse):
     """The forward, whose results are `Results`, all six.
 
@@ -135,10 +160,7 @@ class Attend(Reverse):
 
     @staticmethod
     def forward(setting: Setting, *tensors: Tensor) -> Results:
-        # C may have run the call before it was known that autograd records it; what it
-        # made is used once, so that the setting does not keep it alive
-        results, setting.results = setting.results, None
-        return _engine.forward(setting, tensors) if results is None else results
+        return _engine.forward(setting, tensors)
 
     @staticmethod
     def alone(setting: Setting, *tensors: Tensor) -> Results:
@@ -168,20 +190,9 @@ class Attend(Reverse):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         grad_out, grad_lse, _, _, grad_weights, _ = grads
-        needs_grad, saved = ctx.needs_input_grad[1:], ctx.saved_tensors
-        # C does not take a call with weights, so that their gradient is not lost here
-        if is_plain() and not torch.is_grad_enabled():
-            direct = _engine.backward_directly(
-                ctx.setting, needs_grad, (grad_out, grad_lse), saved
-            )
-            if direct is not None:
-                return None, *direct
-
-        def call(result_gradients: ResultGradients) -> Any:
-            return apply(Gradients, ctx.setting, needs_grad, *result_gradients, *saved)
-
         result_gradients = ResultGradients(grad_out, grad_lse, grad_weights)
-        return None, *_gradients(call, needs_grad, result_gradients)
+        needs_grad, saved = ctx.needs_input_grad[1:], ctx.saved_tensors
+        return None, *backward_of(ctx.setting, needs_grad, result_gradients, saved)
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, setting: Setting, *tensors: Tensor) -> Any:

@@ -21,12 +21,13 @@ from relpos._checks import (
     kind_of,
 )
 from relpos._settings import kernels
-from relpos.torch._attend import Attend, attend
+from relpos.torch._attend import attend
 from relpos.torch._causal import INTEGERS, without_causal_bias
-from relpos.torch._engine import Setting, name_results, shown
+from relpos.torch._engine import Setting, shown
 from relpos.torch._functions import copied_setting
+from relpos.torch._recorded import RECORD
 from relpos.torch._tensors import check_type, under_autocast
-from relpos.torch._tracing import PLAIN, is_plain, record
+from relpos.torch._tracing import PLAIN, is_plain
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -68,26 +69,21 @@ def _read(args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
     # C would run the call, and not the tracer or the transform that is active
     if not is_plain():
         return None
-    threads, records = torch.get_num_threads(), torch.is_grad_enabled()
-    call = kernels().attend(args, keywords, threads, records, False, True)
-    if call is None:
+    records = torch.is_grad_enabled()
+    if records and RECORD is None:
         return None
-    # C tells the names, tensors and other arguments of a call that autograd records
-    made, recorded = call
-    with_lse = keywords.get("return_lse", False)
-    results = name_results(made, with_lse, recorded is not None)
-    out, lse = results.out, results.lse
-    dtype = under_autocast(out.dtype)
-    if dtype != out.dtype and out.itemsize == 2:
-        return None  # it would be rounded twice
-    if recorded is not None:
-        names, tensors, values = recorded
-        # C has run the call already: autograd records it with these results, and does
-        # not run it again.
-        setting = Setting(tuple(names), values, with_lse=with_lse, results=results)
-        out, lse, *_ = record(Attend, setting, *tensors)
-    if dtype != out.dtype:
-        out = out.to(dtype)
+    result = kernels().attend_tensors(
+        args, keywords, torch.get_num_threads(), RECORD if records else None
+    )
+    if result is None:
+        return None
+    out, lse = result if type(result) is tuple else (result, None)
+    if torch.is_autocast_enabled("cpu"):
+        dtype = under_autocast(out.dtype)
+        if dtype != out.dtype:
+            if out.itemsize == 2:
+                return None  # it would be rounded twice
+            out = out.to(dtype)
     return out if lse is None else AttentionOutput(out, lse, None)
 
 

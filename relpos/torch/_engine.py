@@ -81,7 +81,6 @@ class Setting:
     keeps: bool = True  # results for a backward
     looks: bool = False  # at the numbers of the mask, which are those of its caller
     rounds: bool = False  # out, if computed in float32, to the dtype of the result
-    results: Results | None = None  # of a call that C has run already
 
     name: ClassVar[str] = "attention"
 
@@ -192,7 +191,7 @@ def _check_weights_unused(grad_weights: Tensor | None) -> None:
 # ---- calls that C reads from the tensors themselves ----------------------------------
 
 
-def name_results(made: Sequence[Any], with_lse: bool, keeps: bool) -> Results:
+def _name_results(made: Sequence[Any], with_lse: bool, keeps: bool) -> Results:
     """Return by name the tensors, or arrays, that C lists.
 
     C lists what it makes and skips the rest, always in this order: out, out before it
@@ -219,13 +218,11 @@ def _forward_directly(setting: Setting, tensors: Sequence[Tensor]) -> Results | 
     arguments |= zip(setting.names, tensors, strict=True)
     arguments["return_lse"] = setting.with_lse
     threads = torch.get_num_threads()
-    # No arguments by position; autograd records nothing; the results are contiguous,
-    # as those of an operator.
-    call = kernels().attend((), arguments, threads, False, setting.keeps, False)
-    if call is None:
+    # No arguments by position; the results are contiguous, as those of an operator.
+    made = kernels().attend((), arguments, threads, True, setting.keeps, False)
+    if made is None:
         return None
-    made, _ = call
-    results = name_results(made, setting.with_lse, setting.keeps)
+    results = _name_results(made, setting.with_lse, setting.keeps)
     dtype = results.out.dtype
     if dtype not in _SHORT or (setting.rounds and dtype == under_autocast(dtype)):
         return results
@@ -250,8 +247,6 @@ def backward_directly(
     `follows`; those of an operator are contiguous.
     """
     if setting.scheme_values is not None:
-        return None
-    if saved[0].dim() > 2 and saved[0].shape[-3] == 0:  # no head writes the keys' zeros
         return None
     made = kernels().attend_backward(
         setting.names,

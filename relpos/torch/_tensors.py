@@ -11,9 +11,9 @@ the dtype of its tensor.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -31,6 +31,8 @@ from relpos._tensors import (
 from relpos.torch._tracing import PLAIN, expected_instead, is_transformed, unwrapped
 
 know_tensors(torch.Tensor, torch.nn.Parameter)
+
+Result = TypeVar("Result")
 
 #: Dtypes that are computed in another one: NumPy lacks bfloat16, and converts float16
 #: some 20 times more slowly than torch.
@@ -159,7 +161,12 @@ def without_modes(array: Array) -> torch.Tensor:
     """Share an array as ``torch.from_numpy``, under none of the caller's modes.
 
     Inference mode, fake tensors and torch.func would mark a tensor that a cache keeps
-    for later calls. Modes belong to a thread, and the thread here has none.
+    for later calls.
     """
+    return in_bare_thread(lambda: torch.from_numpy(array))
+
+
+def in_bare_thread(function: Callable[[], Result]) -> Result:
+    """Call a function in a thread of its own, where none of the caller's modes are."""
     with ThreadPoolExecutor(1) as thread:
-        return thread.submit(torch.from_numpy, array).result()
+        return thread.submit(function).result()

@@ -29,7 +29,7 @@ def test_c_reads_out_where_nothing_is_wrong_with_it(rng, dtype):
     want = relpos.attention(*data)
 
     def read(out, **operands):
-        return kernels().attend(data, {"out": out, **operands}, 0, None, False, False)
+        return kernels().attend(data, {"out": out, **operands}, 0, False, False, False)
 
     apart = np.empty((2, LQ, H, DV), dtype).swapaxes(1, 2)
     for out in (np.empty_like(want), apart, apart[:, ::-1, ::-1, ::-1]):

@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 import relpos
 import relpos.torch
-from relpos.torch import _attend, _engine, _tracing
+from relpos.torch import _attend, _attention, _engine, _tracing
 
 #: One function for each kind of operator, of one tensor.
 FUNCTIONS = {
@@ -46,7 +46,7 @@ def ways(monkeypatch):
     """The calls of an autograd Function, of the form that torch.func takes or not."""
     seen = []
     whole = inspect.getattr_static(torch.autograd.Function, "apply")  # of C or Python
-    other = _tracing._without_setup_context
+    other, node = _tracing._without_setup_context, _attention.RECORD
 
     def apply(cls, *args, **kwargs):
         seen.append("whole")
@@ -56,8 +56,14 @@ def ways(monkeypatch):
         seen.append("recorded")
         return other(function)
 
+    def record(*args):  # of a call that C runs
+        seen.append("recorded")
+        return node(*args)
+
     monkeypatch.setattr(torch.autograd.Function, "apply", classmethod(apply))
     monkeypatch.setattr(_tracing, "_without_setup_context", without)
+    if node is not None:
+        monkeypatch.setattr(_attention, "RECORD", record)
     return seen
 
 
