@@ -404,8 +404,8 @@ def of_private(rnd, rng):
     function = rnd.choice([
         kernels.apply_rotary, kernels.learned_rows, kernels.learned_sums,
         kernels.has_zeros_and_ones, kernels.gemm_tiles, kernels.attend,
-        kernels.attend_backward, kernels.attend_tensors, kernels.attend_gradients,
-        kernels.attention_bytes, kernels.attention_forward, _core.keep_call,
+        kernels.attend_backward, kernels.attend_tensors,
+        kernels.attention_bytes, kernels.attention_forward,
         _core.memory_of, _core.broadcast_to, _core.read_operands, _core.read_tensors,
     ])  # fmt: skip
     args = [
