@@ -50,6 +50,8 @@ TITLES = Support(
 )
 #: Kernels with a backward.
 WITH_GRADIENTS = Support()
+#: Operators of PyTorch, which have every derivative.
+OF_TORCH = Support(forward_mode=YES, second_derivatives=YES)
 #: Kernels whose results are constants.
 WITHOUT_GRADIENTS = Support(backward=NO)
 #: Functions of integers.
@@ -63,7 +65,7 @@ OF_SETTINGS = OF_SHAPES._replace(compile=YES, export=YES)
 
 #: The functions of relpos.torch that relpos has as well, by name.
 SUPPORTED = {
-    "alibi_bias": WITH_GRADIENTS,
+    "alibi_bias": OF_TORCH,
     "alibi_slopes": OF_SETTINGS,
     "apply_rotary": WITH_GRADIENTS,
     "attention": WITH_GRADIENTS,
@@ -76,8 +78,7 @@ SUPPORTED = {
     "grid_labels": OF_SETTINGS,
     "kerple_bias": WITH_GRADIENTS,
     "learned": WITH_GRADIENTS,
-    # operators of PyTorch, which have every derivative
-    "merge_attention": Support(forward_mode=YES, second_derivatives=YES),
+    "merge_attention": OF_TORCH,
     "mrope_angles": WITHOUT_GRADIENTS,
     "plan": OF_SHAPES,
     "rel_shift": WITH_GRADIENTS,
@@ -93,7 +94,7 @@ SUPPORTED = {
     "sinusoidal": WITHOUT_GRADIENTS,
     "sinusoidal_shift_matrix": OF_SETTINGS,
     "skew": WITH_GRADIENTS,
-    "t5_bias": WITH_GRADIENTS,
+    "t5_bias": OF_TORCH,
     "t5_bucket": OF_INTEGERS,
     "transformer_xl_attention": WITH_GRADIENTS,
     "xpos_magnitude": WITHOUT_GRADIENTS,

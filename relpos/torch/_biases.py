@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,18 @@ from torch import Tensor
 
 import relpos
 from relpos._attention.fire_network import NAMES
-from relpos._checks import POSITION_LIMIT, as_int
+from relpos._biases import t5_rows
+from relpos._checks import POSITION_LIMIT, Array, as_flag, as_int, check_memory
 from relpos._twins import TENSORS, twin
 from relpos.torch._functions import TensorFunction
-from relpos.torch._tensors import check_float_dtype, in_tensor_words
-from relpos.torch._tracing import constant_result
+from relpos.torch._tensors import (
+    check_float_dtype,
+    in_tensor_words,
+    is_for_torch,
+    under_autocast,
+    without_modes,
+)
+from relpos.torch._tracing import constant_result, requires_grad, unwrapped
 
 __all__ = ["alibi_bias", "alibi_slopes", "deberta_bucket", "fire_bias"]
 __all__ += ["grid_labels", "kerple_bias", "relative_positions"]
@@ -30,6 +38,47 @@ __all__ += ["segment_ranges", "t5_bias", "t5_bucket"]
 # one call for all items. The number of the first operand is the least number of its
 # axes: 1 for slopes (..., H), 0 for positions of any shape. The number of another
 # operand is how many axes it lacks compared with the first.
+
+
+# ---- functions of relative positions, which are kept --------------------------------
+
+# The bias of ALiBi is a product, and that of T5 an indexing. torch's own operators give
+# the bits of relpos in a fraction of the time of a `TensorFunction`, and have every
+# derivative. Gradients are summed in float64, as those of relpos are. A tensor that is
+# not `is_for_torch`, and an argument that is refused, go to the `TensorFunction`. So
+# does KERPLE, because torch's logarithms and powers differ from NumPy's in last bits.
+
+#: Nothing is kept for longer biases: one of this length has 1 MB.
+LONGEST_KEPT = 2**16
+#: Errors of arguments that functions of arrays refuse.
+_REFUSALS = TypeError, ValueError, MemoryError
+
+
+# It outlives the modes of a call: a tensor of inference mode could not be saved for a
+# backward.
+@lru_cache(maxsize=32)
+def _kept(function: Callable[..., Array], length: int, *settings: object) -> Tensor:
+    """Return a function of all relative positions of a length."""
+    return without_modes(function(np.arange(1 - length, length), *settings))
+
+
+def _by_offset(
+    function: Callable[..., Array], length: int, *settings: object
+) -> Tensor:
+    """Return what `_kept` does, as a view that nothing may write to."""
+    if length > LONGEST_KEPT:
+        return _kept.__wrapped__(function, length, *settings)
+    # Lengths up to a power of two share a tensor, so that few are made.
+    longest = 1 << (length - 1).bit_length()
+    kept = _kept(function, longest, *settings)
+    return kept.narrow(0, longest - length, 2 * length - 1)
+
+
+def _checked_length(length: object, heads: Sequence[int]) -> int:
+    """Return a length as an integer, for which a bias (*heads, 2 length - 1) fits."""
+    number = as_int("length", length, 1, POSITION_LIMIT)
+    check_memory("length", (*heads, 2 * number - 1), np.dtype(np.float64))
+    return number
 
 
 @constant_result
@@ -86,6 +135,33 @@ _ALIBI = TensorFunction(
 )
 
 
+def _falls(offsets: Array) -> Array:
+    return (-np.abs(offsets)).astype(np.float64)
+
+
+def _falls_of(slopes: Tensor, length: int) -> Tensor | None:
+    """Return the bias of a slope of 1; None where slopes or length are refused."""
+    # slopes of all items, where `torch.vmap` takes them apart
+    if not slopes.dim() or not unwrapped(slopes.detach()).isfinite().all():
+        return None
+    try:
+        return _by_offset(_falls, _checked_length(length, slopes.shape))
+    except _REFUSALS:
+        return None
+
+
+def _alibi(slopes: Tensor, length: int) -> Tensor:
+    falls = _falls_of(slopes, length) if is_for_torch(slopes) else None
+    if falls is None:
+        return _ALIBI(num_heads_or_slopes=slopes, length=length)
+    bias = slopes.double().unsqueeze(-1) * falls
+    dtype = slopes.dtype
+    if dtype is torch.float64:
+        return bias
+    # Numbers of 16 bits are computed in float32, also by `_ALIBI`.
+    return bias.float().to(under_autocast(dtype))
+
+
 @twin(relpos.alibi_bias, TENSORS)
 def alibi_bias(
     num_heads_or_slopes: int | Tensor, length: int, *, dtype: torch.dtype | None = None
@@ -102,7 +178,7 @@ def alibi_bias(
     Returns
     -------
     Tensor, (..., H, 2 length - 1)
-        With the gradient of slopes.
+        It has derivatives of any order; in a compiled program, the first alone.
 
     Examples
     --------
@@ -125,11 +201,11 @@ def alibi_bias(
         slopes = alibi_slopes(heads, dtype=dtype or torch.float32)
     # Slopes of integers stay as they are, since `relpos.alibi_bias` refuses them.
     if dtype is None or not slopes.is_floating_point():
-        return _ALIBI(num_heads_or_slopes=slopes, length=length)
+        return _alibi(slopes, length)
     # The wider of both dtypes holds the slopes exactly, so that only the result is
     # rounded.
     wider = torch.promote_types(slopes.dtype, dtype)
-    return _ALIBI(num_heads_or_slopes=slopes.to(wider), length=length).to(dtype)
+    return _alibi(slopes.to(wider), length).to(dtype)
 
 
 def _kerple_shape(r1: Tensor, r2: Tensor, length: int, kind: str) -> tuple[int, ...]:
@@ -298,6 +374,38 @@ _T5 = TensorFunction(
 )
 
 
+def _buckets(
+    offsets: Array, num_buckets: int, bidirectional: bool, max_distance: int
+) -> Array:
+    return relpos.t5_bucket(
+        offsets,
+        bidirectional=bidirectional,
+        num_buckets=num_buckets,
+        max_distance=max_distance,
+    )
+
+
+def _buckets_of(
+    weight: Tensor,
+    length: object,
+    num_buckets: object,
+    bidirectional: object,
+    max_distance: object,
+) -> Tensor | None:
+    """Return the row of each relative position; None where an argument is refused."""
+    try:
+        rows = t5_rows(weight.shape, num_buckets, bidirectional)
+        return _by_offset(
+            _buckets,
+            _checked_length(length, weight.shape[1:]),
+            rows,
+            as_flag("bidirectional", bidirectional),
+            as_int("max_distance", max_distance),
+        )
+    except _REFUSALS:
+        return None
+
+
 @twin(relpos.t5_bias, TENSORS)
 def t5_bias(
     weight: Tensor,
@@ -319,7 +427,8 @@ def t5_bias(
     Returns
     -------
     Tensor, (H, 2 length - 1)
-        Of the weight's dtype, with its gradient.
+        Of the weight's dtype. It has derivatives of any order; in a compiled program,
+        the first alone.
 
     Examples
     --------
@@ -329,6 +438,10 @@ def t5_bias(
     >>> relpos.torch.t5_bias(weight, 3)
     tensor([[1., 1., 0., 3., 3.]])
     """
+    if is_for_torch(weight):
+        buckets = _buckets_of(weight, length, num_buckets, bidirectional, max_distance)
+        if buckets is not None:
+            return _rows_of(weight, buckets)
     return _T5(
         weight=weight,
         length=length,
@@ -336,6 +449,17 @@ def t5_bias(
         bidirectional=bidirectional,
         max_distance=max_distance,
     )
+
+
+def _rows_of(weight: Tensor, buckets: Tensor) -> Tensor:
+    """Return the bias (H, 2 length - 1) of T5's weight and the buckets of positions."""
+    dtype = under_autocast(weight.dtype)
+    if torch.is_grad_enabled() and requires_grad(weight):
+        weight = weight.double()
+    # The backward of `index_select` would add column by column, which takes longer.
+    bias = weight.T.gather(1, buckets.expand(weight.shape[1], -1))
+    # `to` takes a microsecond also where there is nothing to do
+    return bias if bias.dtype is dtype else bias.to(dtype)
 
 
 def _bucket_shape(relative_position: Tensor, **others: Any) -> Sequence[int]:

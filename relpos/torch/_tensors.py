@@ -28,7 +28,13 @@ from relpos._tensors import (
     check_strided,
     in_tensor_words as in_tensor_words,
 )
-from relpos.torch._tracing import PLAIN, expected_instead, is_transformed, unwrapped
+from relpos.torch._tracing import (
+    PLAIN,
+    expected_instead,
+    is_traced,
+    is_transformed,
+    unwrapped,
+)
 
 know_tensors(torch.Tensor, torch.nn.Parameter)
 
@@ -37,6 +43,8 @@ Result = TypeVar("Result")
 #: Dtypes that are computed in another one: NumPy lacks bfloat16, and converts float16
 #: some 20 times more slowly than torch.
 _WIDENED = {torch.bfloat16: np.float32, torch.float16: np.float32}
+#: Dtypes of the numbers of an operand.
+_FLOATS = {*_WIDENED, torch.float32, torch.float64}
 
 
 def array_of(name: str, value: Any, short: bool = False) -> Any:
@@ -123,6 +131,29 @@ def check_type(name: str, kind: type) -> None:
     expected = expected_instead(kind)
     if expected is not None:
         raise TypeError(f"{name}: got a {kind.__name__}; expected {expected}")
+
+
+def is_for_torch(tensor: object) -> bool:
+    """Return True for an operand with which torch's own operators may compute.
+
+    They keep every derivative, and take the tensors of `torch.func`. A traced call goes
+    by the operators of relpos, and what is no strided tensor of floats on the CPU has
+    the errors of a function of arrays.
+    """
+    if not isinstance(tensor, torch.Tensor) or is_traced([tensor]):
+        return False
+    if torch._C._get_tracing_state() is not None:
+        return False
+    stored = unwrapped(tensor)
+    return (
+        type(stored) in PLAIN
+        and stored.is_cpu
+        and stored.dtype in _FLOATS
+        and stored.layout is torch.strided
+        and not stored.is_nested  # type: ignore[attr-defined]
+        # a storage may have been given back, which torch does not see
+        and (stored.untyped_storage().nbytes() > 0 or not stored.numel())
+    )
 
 
 def tensor_of(array: Array, dtype: torch.dtype | None = None) -> torch.Tensor:
