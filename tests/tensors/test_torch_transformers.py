@@ -387,6 +387,22 @@ def test_causal_masks_are_left_out_where_all_modules_know():
     assert mask_by(**call, config=known, allow_is_causal_skip=False) is not None
 
 
+@pytest.mark.parametrize("name", ["llama", "gemma2", "gpt-oss", "inkling"])
+def test_a_configuration_that_is_not_causal(name):
+    """A decoder by its class, without a mask: each query sees all keys."""
+    x = torch.randn(2, 6, models.WIDTH, generator=torch.Generator().manual_seed(3))
+    found = []
+    for model in (models.build(models.CASES[name], "eager"), by_relpos(name)):
+        for causal in (True, False):
+            model.config.is_causal = causal
+            with torch.no_grad():
+                out = model(inputs_embeds=x, use_cache=False)
+            found.append(out.last_hidden_state)
+    causal, wanted, _, got = found
+    assert largest(got - wanted) <= 1e-5 * largest(wanted)
+    assert largest(causal - wanted) > 0.01 * largest(wanted)
+
+
 def test_more_keys_than_queries_without_mask(attend, operands):
     """A static cache at its first step: what is not filled yet comes after."""
     operands[0] = operands[0][:, :, :3]

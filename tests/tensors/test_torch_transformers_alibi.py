@@ -45,6 +45,25 @@ def test_with_a_cache_and_without_a_mask(name):
         assert families.largest(got - wanted) <= 1e-5 * families.largest(wanted)
 
 
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_configuration_that_is_not_causal(name, masked):
+    """A decoder by its class: where nothing is padded, its model may make no mask."""
+    original, model = families.pair(families.CASES[name])
+    x, mask = families.embeds(), torch.ones(2, 9, dtype=torch.long) if masked else None
+    for one in (original, model):
+        one.config.is_causal = False
+    # MPT's own code fails without a mask: none of all pairs is hidden
+    given = torch.zeros(2, 1, 9, 9, dtype=torch.bool) if name == "mpt" else mask
+    with torch.no_grad():
+        wanted = original(inputs_embeds=x, attention_mask=given).last_hidden_state
+        got = model(inputs_embeds=x, attention_mask=mask).last_hidden_state
+        model.config.is_causal = True
+        causal = model(inputs_embeds=x, attention_mask=mask).last_hidden_state
+    assert families.largest(got - wanted) <= 1e-5 * families.largest(wanted)
+    assert families.largest(causal - wanted) > 0.01 * families.largest(wanted)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_masks_with_gaps(name):
     """BLOOM counts real tokens, and MPT all."""

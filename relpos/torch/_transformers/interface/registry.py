@@ -261,6 +261,9 @@ def visible_pairs(
                 f"{INSTALLED}; expected one of {', '.join(sorted(_OF_MASKS))}"
             )
     leaves_out = _LEAVES_OUT.get(type(config), False)
+    # without a mask, modules of a decoder that are not told hide what comes later
+    if not getattr(config, "is_causal", True):
+        keywords["allow_is_bidirectional_skip"] = False
     mask: torch.Tensor | None = sdpa_mask(
         allow_is_causal_skip=allow_is_causal_skip and leaves_out, **keywords
     )
