@@ -1,4 +1,4 @@
-"""Command line: ``relpos demo``, ``check``, ``info``, ``bench`` and ``--version``."""
+"""Command line: ``relpos demo``, ``check``, ``info``, ``models``, ``bench``."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import relpos
@@ -42,6 +43,22 @@ def _torch_calls() -> str:
     return f"prepared in Python, which takes longer ({_recorded.REASON})"
 
 
+def show_models() -> int:
+    """Print what relpos serves of transformers; 1 where a package is not installed."""
+    missing = [name for name in ("torch", "transformers") if find_spec(name) is None]
+    if missing:
+        print(
+            "relpos models reads the installed transformers, and needs torch; "
+            f"not installed: {', '.join(missing)}; "
+            f"run `pip install {' '.join(missing)}`",
+            file=sys.stderr,
+        )
+        return 1
+    from relpos.torch._transformers import served
+
+    return served.run()
+
+
 def parser() -> argparse.ArgumentParser:
     is_module = Path(sys.argv[0]).name != "relpos"  # the name of the entry point
     top = argparse.ArgumentParser(
@@ -60,6 +77,12 @@ def parser() -> argparse.ArgumentParser:
     )
     commands.add_parser(
         "info", help="tell how this relpos was built, and versions of other packages"
+    )
+    commands.add_parser(
+        "models",
+        help="tell which models of the installed transformers run with relpos",
+        description="Print each model type of the installed transformers, and which of "
+        "relpos.torch.register and replace_attention serves it, or why neither does.",
     )
     bench = commands.add_parser(
         "bench",
@@ -91,6 +114,8 @@ def run(arguments: Sequence[str] | None) -> int:
     if options.command == "info":
         show_info()
         return 0
+    if options.command == "models":
+        return show_models()
     if options.command == "check":
         return check.run()
     if options.command == "bench":

@@ -198,8 +198,7 @@ _NOT_BUILT = {
         Gemma3nTextAttention Gemma4TextAttention Glm4vMoeTextAttention
         Glm4vTextAttention Glm5NextTextAttention GlmImageTextAttention
         GlmOcrTextAttention GraniteMoeHybridAttention HunYuanVLDenseV1Attention
-        InformerAttention Inkling2FullAttention JambaAttention KimiLinearAttention
-        Inkling2LoopFullAttention@5.24
+        InformerAttention JambaAttention KimiLinearAttention
         Lfm3Attention LongcatFlashMLA MistralLarge4TextAttention
         MuseGlimmerAssistantAttention NemotronHAttention NeoMMEAttention
         PatchTSMixerAttention PatchTSTAttention Qwen2VLAttention Qwen2_5OmniAttention
@@ -209,10 +208,6 @@ _NOT_BUILT = {
         TimesFmAttention UdopAttention UnlimitedOcrAttention UnlimitedOcrTextAttention
         XmodCrossAttention XmodSelfAttention Zamba2Attention ZambaAttention
         ZayaAttention
-    """,
-    "hands down the indices of a sparse attention, which relpos refuses by name": """
-        AXK2Attention DeepseekV32Attention GlmMoeDsaAttention HYV4Attention
-        HYV4VLAttention@5.24
     """,
     "wants pictures as patches with their grid, or a backbone of fixed sizes": """
         ChameleonAttention CohereCompassVisionAttention

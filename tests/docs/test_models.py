@@ -17,6 +17,7 @@ if not (ROOT / PAGE).exists():
     pytest.skip("no docs/ in this tree", allow_module_level=True)
 
 INTRODUCTION, _, TABLES = text(PAGE).partition("\n## ")
+TABLES = TABLES.partition("\n## In PyTorch\n")[0]
 LINES = re.findall(r"^\| (?!model \|)(.*) \|$", TABLES, re.MULTILINE)
 CELLS = [[cell.strip() for cell in line.split(" |")] for line in LINES]
 #: The lines of each call, and what they need.

@@ -52,6 +52,18 @@ def test_a_reader_that_has_gone_is_no_error(command):
     assert process.returncode == 1
 
 
+@pytest.mark.parametrize("missing", [["transformers"], ["torch", "transformers"]])
+def test_models_tells_what_to_install(monkeypatch, capsys, missing):
+    monkeypatch.setattr(
+        __main__, "find_spec", lambda name: None if name in missing else name
+    )
+    assert __main__.main(["models"]) == 1
+    written = capsys.readouterr()
+    assert written.out == ""
+    assert f"not installed: {', '.join(missing)}; run `pip install" in written.err
+    assert written.err.endswith(f"{' '.join(missing)}`\n")
+
+
 @pytest.mark.parametrize(
     ("started", "name"),
     [("/bin/relpos", "relpos"), ("relpos/__main__.py", "python -m relpos")],

@@ -13,6 +13,7 @@ import transformers
 from hugging_names import MODELS, NOT_BUILT, REFUSED
 
 import relpos.torch as rt
+from relpos.torch._transformers import served, unserved
 
 #: Attention that says nothing of `is_causal`, or the wrong thing where a mask is None.
 SAY_NOTHING = {
@@ -38,18 +39,42 @@ ALONE = {
 
 
 @pytest.fixture(autouse=True, scope="module")
-def registered():
-    """Models are registered, and small ones run on one thread."""
+def dense():
+    """Models are registered, small ones run on one thread, and dense biases are noted.
+
+    It is the set of the classes that handed one to relpos, as `folder.Class`.
+    """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     rt.register()
-    yield
+    attend = transformers.AttentionInterface()["relpos"]
+    found = set()
+
+    def noting(module, query, key, value, attention_mask, *args, **keywords):
+        if keywords.get("position_bias") is not None or has_numbers(attention_mask):
+            found.add(short_name(type(module)))
+        return attend(module, query, key, value, attention_mask, *args, **keywords)
+
+    transformers.AttentionInterface.register("relpos", noting)
+    yield found
+    transformers.AttentionInterface.register("relpos", attend)
     torch.set_num_threads(threads)
+
+
+def has_numbers(mask):
+    """Return True for a mask with numbers between those of hidden and visible pairs."""
+    if mask is None or not mask.is_floating_point():
+        return False
+    return bool(((mask != 0) & (mask > -1e4)).any())
+
+
+def short_name(kind):
+    return f"{kind.__module__.split('.')[2]}.{kind.__name__}"
 
 
 @pytest.fixture(scope="module")
 def seen():
-    """The attention classes and types of each model that was built, and its way."""
+    """The classes in each model that was built, and the ways of each type in it."""
     return {}
 
 
@@ -61,12 +86,15 @@ def built(name, way):
 
 def note(seen, name, model):
     """Remember what a model by "relpos" consists of."""
-    parts = [p for p in model.modules() if isinstance(p, transformers.PreTrainedModel)]
-    ways = {part.config._attn_implementation for part in parts}
     kinds = {
         f"{type(part).__module__}.{type(part).__name__}" for part in model.modules()
     }
-    seen[name] = kinds, {part.config.model_type for part in parts}, "relpos" in ways
+    ways = {}
+    for part in model.modules():
+        if isinstance(part, transformers.PreTrainedModel):
+            way = part.config._attn_implementation
+            ways.setdefault(part.config.model_type, set()).add(way)
+    seen[name] = kinds, ways
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -113,21 +141,70 @@ def test_attention_alone_equals_eager(name):
         torch.testing.assert_close(found[1], found[0])
 
 
-def test_every_class_that_asks_is_compared_or_listed(seen, capsys):
+@pytest.fixture
+def whole(seen):
+    """Build all models that are not in `seen` yet, as where a test runs alone."""
     for name in {*MODELS, *REFUSED} - seen.keys():
         note(seen, name, built(name, "relpos"))
+    return seen
+
+
+def test_every_class_that_asks_is_compared_or_listed(whole, capsys):
     asks = {
         f"{file}.{kind}" for file, kinds in every.asking().items() for kind in kinds
     }
-    kinds = set().union(*(kinds for kinds, _, _ in seen.values())) & asks
+    kinds = set().union(*(kinds for kinds, _ in whole.values())) & asks
     kinds |= {f"{ESMFOLD2}.{name}" for name in ALONE} & asks
     listed = {name for names in NOT_BUILT.values() for name in names}
     short = {name.rpartition(".")[2] for name in kinds}
-    assert short | listed == {name.rpartition(".")[2] for name in asks}
+    every_one = {name.rpartition(".")[2] for name in asks}
+    refused = {n.split(".")[1] for n in unserved.reasons_by_class(unserved.REFUSED)}
+    assert short | listed | refused & every_one == every_one
     assert not short & listed
     assert len(kinds) >= 250 and short >= SAY_NOTHING | ALONE.keys()
-    types = set().union(*(types for _, types, _ in seen.values()))
-    mine = set().union(*(types for _, types, takes in seen.values() if takes))
+    types = set().union(*(ways for _, ways in whole.values()))
+    mine = {
+        name for _, ways in whole.values() for name in ways if "relpos" in ways[name]
+    }
     assert len(types) >= 90 and len(mine) >= 90
     with capsys.disabled():
         print(f" {len(types)} model types, {len(mine)} of them by relpos", end="")
+
+
+# ---- the table of `python -m relpos models` ------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return {row.name: row for row in served.served()}
+
+
+def test_models_run_by_relpos_where_the_table_says_so(whole, rows):
+    """The table is read from files of code, and these models are built."""
+    allowed = {served.YES: {"relpos"}, served.NO: {"eager"}}
+    compared = 0
+    for name in MODELS:
+        for kind, ways in whole[name][1].items():
+            if kind in rows:  # a few classes do not name their configuration
+                assert ways <= allowed.get(rows[kind].register, ways), (name, kind)
+                compared += 1
+    assert compared > 250
+    for name in REFUSED:
+        assert all(rows[kind].register == served.NO for kind in whole[name][1]), name
+
+
+def test_the_table_knows_who_makes_a_dense_bias(whole, dense):
+    listed = {*unserved.DENSE.split()}
+    folders = {name.split(".")[0] for name in listed}
+    for name in MODELS:
+        if name.split(".")[0] in folders:
+            model = built(name, "relpos")
+            with torch.no_grad():
+                model(**every.call_of(model, "none", across=name.endswith("+")))
+    assert dense - unserved.reasons_by_class(unserved.REFUSED).keys() <= listed
+    kinds = set().union(*(kinds for kinds, _ in whole.values()))
+    parts = [kind.split(".") for kind in kinds if kind.startswith("transformers.")]
+    in_models = {f"{part[2]}.{part[-1]}" for part in parts}
+    # the small BEiT has no relative positions
+    assert (listed & in_models) - dense <= {"beit.BeitAttention"}
+    assert len(listed & dense) >= 10

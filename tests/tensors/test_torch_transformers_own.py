@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
 import relpos.torch as rt
+from relpos.torch._transformers import unserved
 from relpos.torch._transformers.adapters import table
 
 ROOT = Path(transformers.__file__).parent / "models"
@@ -28,87 +29,6 @@ _PRODUCTS = {"matmul", "bmm", "baddbmm", "einsum"}
 _BOTH = {_SDPA, "multi_head_attention_forward"}
 
 _WORDS = re.compile("|".join([*_SOFTMAX, *_BOTH]))
-
-#: Why relpos does not replace a class, by `folder.Class`. Versions differ: a class need
-#: not be in the installed one, or asks the registry there.
-REASONS = {
-    "later": """
-        big_bird.BigBirdSelfAttention big_bird.BigBirdBlockSparseAttention
-        bros.BrosSelfAttention clap.ClapAudioSelfAttention
-        clvp.ClvpSelfAttention cpmant.CpmAntAttention
-        data2vec.Data2VecVisionSelfAttention data2vec.Data2VecVisionSdpaSelfAttention
-        falcon.FalconAttention funnel.FunnelRelMultiheadAttention
-        gpt_neox_japanese.GPTNeoXJapaneseAttention
-        granite_speech.GraniteSpeechConformerAttention
-        granite_speech_plus.GraniteSpeechPlusConformerAttention
-        layoutlmv2.LayoutLMv2SelfAttention layoutlmv3.LayoutLMv3SelfAttention
-        led.LEDEncoderSelfAttention led.LEDDecoderAttention
-        longformer.LongformerSelfAttention longt5.LongT5LocalAttention
-        longt5.LongT5TransientGlobalAttention prophetnet.ProphetNetAttention
-        prophetnet.ProphetNetNgramSelfAttention roformer.RoFormerSelfAttention
-        codegen.CodeGenAttention gptj.GPTJAttention levit.LevitAttention
-        levit.LevitAttentionSubsample
-        pp_doclayout_v2.PPDocLayoutV2ReadingOrderSelfAttention
-    """,
-    "no relative positions": """
-        bark.BarkSelfAttention blip.BlipAttention blip.BlipTextSelfAttention
-        canine.CanineSelfAttention
-        dab_detr.DetrAttention dab_detr.DabDetrAttention
-        evolla.EvollaSequenceCompressorAttention
-        evolla.EvollaSequenceAlignerCrossAttention flaubert.MultiHeadAttention
-        flava.FlavaSelfAttention fsmt.Attention git.GitSelfAttention
-        glpn.GLPNEfficientSelfAttention gpt_neo.GPTNeoSelfAttention
-        grounding_dino.GroundingDinoBiMultiHeadAttention
-        grounding_dino.GroundingDinoMultiheadAttention groupvit.GroupViTAttention
-        hiera.HieraMaskUnitAttention ibert.IBertSelfAttention
-        imagegpt.ImageGPTAttention lilt.LiltSelfAttention luke.LukeSelfAttention
-        lxmert.LxmertAttention mask2former.Mask2FormerAttention
-        megatron_bert.MegatronBertSelfAttention mgp_str.MgpstrAttention
-        mm_grounding_dino.MMGroundingDinoBiMultiHeadAttention
-        mm_grounding_dino.MMGroundingDinoMultiheadAttention
-        mobilevit.MobileViTSelfAttention mvp.MvpAttention
-        omdet_turbo.OmDetTurboMultiheadAttention oneformer.OneFormerAttention
-        oneformer.OneFormerTextMapperAttention openai.Attention
-        perceiver.PerceiverSelfAttention pvt.PvtEfficientSelfAttention
-        pvt_v2.PvtV2SelfAttention rembert.RemBertSelfAttention
-        superglue.SuperGlueSelfAttention table_transformer.TableTransformerAttention
-        tapas.TapasSelfAttention timesformer.TimesformerSelfAttention
-        trocr.TrOCRAttention tvp.TvpAttention vilt.ViltSelfAttention
-        visual_bert.VisualBertSelfAttention xglm.XGLMAttention
-        xlm.MultiHeadAttention zoedepth.ZoeDepthMultiheadAttention
-    """,
-    "another formula than softmax of scores": """
-        bigbird_pegasus.BigBirdPegasusSelfAttention
-        bigbird_pegasus.BigBirdPegasusBlockSparseAttention
-        convbert.ConvBertSelfAttention cvt.CvtSelfAttention
-        groupvit.GroupViTAssignAttention informer.InformerProbSparseAttention
-        nystromformer.NystromformerSelfAttention
-        pegasus_x.PegasusXGlobalLocalAttention
-        swiftformer.SwiftFormerEfficientAdditiveAttention
-    """,
-    "a part of a larger formula": """
-        esm.EsmFoldSelfAttention esm.EsmFoldInvariantPointAttention
-        esmfold2.EsmFold2RowAttentionPooling
-        esmfold2.EsmFold2MSAPairWeightedAveraging
-        inkling2.Inkling2BlockAttentionResidual glm5_next.Glm5NextTextIndexer
-    """,
-    "convolutions, pooling or weights alone, in one head": """
-        aimv2.Aimv2AttentionPoolingHead apertus1p5.Apertus1p5VisionTokenizerAttnBlock
-        chameleon.ChameleonVQVAEEncoderAttnBlock
-        conditional_detr.ConditionalDetrMHAttentionMap
-        dab_detr.DabDetrMHAttentionMap detr.DetrMHAttentionMap
-        janus.JanusVQVAEAttnBlock maskformer.MaskFormerDetrMHAttentionMap
-        mgp_str.MgpstrA3Module slanet.SLANetAttentionGRUCell
-        slanext.SLANeXtAttentionGRUCell wavtokenizer.WavTokenizerVocosAttention
-    """,
-    "no attention, though it has a softmax and products": """
-        chmv2.CHMv2FeaturesToDepth diffusion_gemma.DiffusionGemmaDecoderModel
-        doge.DogeCDMoE efficientloftr.EfficientLoFTRForKeypointMatching
-        esm.EsmCategoricalMixture esm.EsmForProteinFolding
-        esmfold2.EsmFold2LanguageModelEncoder esmfold2.EsmFold2ConfidenceHead
-        flaubert.FlaubertSQuADHead xlm.XLMSQuADHead xlnet.XLNetForQuestionAnswering
-    """,
-}
 
 
 @functools.cache
@@ -143,7 +63,7 @@ def computes(part):
 
 def test_every_class_is_served_or_listed():
     served = {f"{x.home.split('.')[2]}.{x.kind}" for x in table.ADAPTERS.values()}
-    listed = [name for names in REASONS.values() for name in names.split()]
+    listed = [name for names in unserved.REASONS.values() for name in names.split()]
     assert len(listed) == len({*listed})
     assert not served & {*listed}
     assert computing() - served - {*listed} == set()

@@ -291,7 +291,7 @@ def _is_causal(module: torch.nn.Module, queries: int, keys: int) -> bool:
 # ---- attention that never asks the registry ------------------------------------------
 
 #: Words in the source of a class that asks the registry.
-_ASKS = ("ALL_ATTENTION_FUNCTIONS", "AttentionInterface", "attention_interface")
+ASKS = ("ALL_ATTENTION_FUNCTIONS", "AttentionInterface", "attention_interface")
 
 
 def _look_at_models() -> None:
@@ -395,6 +395,6 @@ def _asks(kind: type) -> bool:
             source = inspect.getsource(base)
         except (OSError, TypeError):
             return True
-        if any(word in source for word in _ASKS):
+        if any(word in source for word in ASKS):
             return True
     return False
