@@ -579,12 +579,23 @@ def test_a_model_that_transformers_does_not_change_is_warned_of(monkeypatch):
     assert [warning.filename for warning in seen] == [__file__]
 
 
+def stays_eager():
+    """A model that asks, with a pooling that does not: `register` does not serve it."""
+    settings = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1}
+    config = transformers.Aimv2VisionConfig(
+        **settings, intermediate_size=8, image_size=8, patch_size=4
+    )
+    return transformers.Aimv2VisionModel(config)
+
+
 def test_models_that_need_no_replacement_are_told_how_they_run():
     rotary = {"position_embeddings_type": "rotary"}
     for model, asks in (
         (models.build(models.CASES["llama"], "eager"), True),
         (models.build(models.CASES["gemma2"], "eager"), True),
         (models.build(models.CASES["wav2vec2-conformer"], "eager", **rotary), True),
+        (torch.nn.Sequential(models.build(models.CASES["llama"], "eager")), True),
+        (stays_eager(), False),
         (torch.nn.Linear(2, 2), False),
     ):
         name = type(model).__name__
@@ -593,6 +604,8 @@ def test_models_that_need_no_replacement_are_told_how_they_run():
         )
         with pytest.raises(ValueError, match=match) as caught:
             rt.replace_attention(model)
+        assert "`python -m relpos models`" in str(caught.value)
+        name = name.replace("Sequential", "LlamaModel")
         assert (
             f"({name} asks for its attention by name and needs no replacement: call "
             'relpos.torch.register() and model.set_attn_implementation("relpos"))'

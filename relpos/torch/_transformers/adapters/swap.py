@@ -25,6 +25,7 @@ from relpos.torch._transformers.interface.names import INSTALLED, check_methods
 from relpos.torch._transformers.interface.registry import (
     NAME,
     asks_the_registry,
+    classes_that_stay,
     look_for_causal,
     register,
 )
@@ -125,15 +126,17 @@ def _swaps(model: torch.nn.Module) -> list[Swap]:
             "that replace_attention has not changed"
         )
     raise ValueError(
-        f"model: got a {name} without a module to replace; "
-        f"expected one that {PAGE} lists{_otherwise(model)}"
+        f"model: got a {name} without a module to replace; expected one that {PAGE} or "
+        f"`python -m relpos models` lists{_otherwise(model)}"
     )
 
 
 def _otherwise(model: torch.nn.Module) -> str:
     """Return how a model without a module to replace runs on relpos, if it does."""
-    name = type(model).__name__
-    if isinstance(model, PreTrainedModel) and asks_the_registry(model):
+    models = [part for part in model.modules() if isinstance(part, PreTrainedModel)]
+    asking = [x for x in models if asks_the_registry(x) and not classes_that_stay(x)]
+    if asking:
+        name = type(asking[0]).__name__
         return (
             f" ({name} asks for its attention by name and needs no replacement: call "
             'relpos.torch.register() and model.set_attn_implementation("relpos"))'

@@ -336,12 +336,7 @@ def _looking(method: Any) -> Any:
 
 def _warn_of_eager(model: Any) -> bool:
     """Warn of modules of a model that never ask the registry, if there are any."""
-    kinds = {type(module) for module in _eager_modules(model)}
-    flags = {getattr(module, "is_causal", None) for module in _asking_modules(model)}
-    # encoders by "sdpa", whose masks of bool do not reach a pooling head of torch
-    if model._supports_sdpa and flags == {False}:
-        kinds = {kind for kind in kinds if not kind.__module__.startswith("torch.")}
-    classes = sorted(kind.__name__ for kind in kinds)
+    classes = classes_that_stay(model)
     if classes:
         warn(
             f"{type(model).__name__}: {', '.join(classes)} never asks for an "
@@ -349,6 +344,16 @@ def _warn_of_eager(model: Any) -> bool:
             "relpos.torch.replace_attention(model) swaps it, if it knows it"
         )
     return bool(classes)
+
+
+def classes_that_stay(model: Any) -> list[str]:
+    """Return the classes of attention for which `register` leaves a model eager."""
+    kinds = {type(module) for module in _eager_modules(model)}
+    flags = {getattr(module, "is_causal", None) for module in _asking_modules(model)}
+    # encoders by "sdpa", whose masks of bool do not reach a pooling head of torch
+    if model._supports_sdpa and flags == {False}:
+        kinds = {kind for kind in kinds if not kind.__module__.startswith("torch.")}
+    return sorted(kind.__name__ for kind in kinds)
 
 
 def asks_the_registry(model: Any) -> bool:
