@@ -420,18 +420,15 @@ class RelativeMultiheadAttention(Layer, nn.MultiheadAttention):
         unbatched = isinstance(query, Tensor) and query.dim() == 2
         check_shape("query", query, self._axes("L", "N", self.embed_dim, unbatched))
         if query is key is value and self.in_proj_weight is not None:
-            # one product instead of three
-            packed = nn.functional.linear(query, self.in_proj_weight, self.in_proj_bias)
-            parts = packed.chunk(3, dim=-1)
-        else:
-            batch = query.shape[0 if self.batch_first else 1]
-            check_shape("key", key, self._axes("S", batch, self.kdim, unbatched))
-            check_shape("value", value, (*key.shape[:-1], self.vdim))
-            weights, biases = projections(self)
-            inputs = zip((query, key, value), weights, biases, strict=True)
-            parts = tuple(
-                nn.functional.linear(x, weight, bias) for x, weight, bias in inputs
-            )
+            return self._project_packed(query, unbatched), unbatched
+        batch = query.shape[0 if self.batch_first else 1]
+        check_shape("key", key, self._axes("S", batch, self.kdim, unbatched))
+        check_shape("value", value, (*key.shape[:-1], self.vdim))
+        weights, biases = projections(self)
+        inputs = zip((query, key, value), weights, biases, strict=True)
+        parts = tuple(
+            nn.functional.linear(x, weight, bias) for x, weight, bias in inputs
+        )
         if unbatched:
             parts = tuple(part[None] for part in parts)
         elif not self.batch_first:
@@ -439,6 +436,19 @@ class RelativeMultiheadAttention(Layer, nn.MultiheadAttention):
             parts = tuple(part.transpose(0, 1) for part in parts)
         q, k, v = (split_heads(part, self.num_heads) for part in parts)
         return (q, k, v), unbatched
+
+    def _project_packed(
+        self, x: Tensor, unbatched: bool
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return (N, H, L, D) of query, key and value, of which `x` is each."""
+        # one product, and one view of it, instead of three
+        packed = nn.functional.linear(x, self.in_proj_weight, self.in_proj_bias)
+        rows = (1, *packed.shape[:-1]) if unbatched else packed.shape[:-1]
+        heads = packed.view(*rows, 3, self.num_heads, self.head_dim)
+        # (N, L, 3, H, D) or (L, N, 3, H, D) becomes (3, N, H, L, D).
+        axes = (2, 0, 3, 1, 4) if unbatched or self.batch_first else (2, 1, 3, 0, 4)
+        query, key, value = heads.permute(axes).unbind()
+        return query, key, value
 
     def _axes(
         self, length: int | str, batch: int | str, width: int, unbatched: bool
