@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 import transformers
 from torch.utils._pytree import tree_leaves, tree_map
+from transformers.modeling_outputs import ModelOutput
 from transformers.models.gemma3n.modeling_gemma3n import Gemma3nAudioEncoder
 from transformers.models.gemma4.modeling_gemma4 import Gemma4AudioModel
 from transformers.models.inkling.modeling_inkling import InklingTextModel
@@ -62,8 +63,8 @@ class Caught(NamedTuple):
 
 
 def first(out: Any) -> Any:
-    """The output itself, without what goes to the next layer."""
-    return out[0] if isinstance(out, tuple) else out
+    """The output itself, without what goes to the next layer or beside it."""
+    return out[0] if isinstance(out, tuple | ModelOutput) else out
 
 
 def _leaf(x: Any) -> Any:

@@ -1,14 +1,17 @@
-"""The layers of `python -m benchmarks.transformers`: every way of one is the same."""
+"""Layers and models of `python -m benchmarks.transformers`: all ways are the same."""
 
 from __future__ import annotations
+
+import json
 
 import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from benchmarks import transformers as page  # noqa: E402
+from benchmarks import short_inputs, transformers as page  # noqa: E402
 from benchmarks.layers import LAYERS, WAYS, caught  # noqa: E402
+from benchmarks.short_inputs import MODELS, Size  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -34,13 +37,71 @@ def test_wrong_results_are_not_timed():
             page.check("WavLM", "mine", wrong, wanted)
 
 
-def test_memory_and_report():
+@pytest.mark.parametrize("name", MODELS)
+def test_ways_of_a_small_model_are_equal(name):
+    size, model = Size(width=96, heads=12, image=32), MODELS[name]
+    assert {"eager"} < set(model.ways) <= set(WAYS)
+    found = {}
+    for way, made in short_inputs.works(name, size).items():
+        torch.manual_seed(1)
+        found[way] = model.call(made, 2, 9, size)
+    wanted = found["eager"].step()
+    assert torch.equal(found["eager"].forward(), wanted[0])
+    for way in model.ways[1:]:
+        page.check(name, way, found[way].step(), wanted)
+
+
+def test_rows_of_the_page():
+    specs = page.all_specs()
+    assert len({*specs}) == len(specs)
+    for name, model in MODELS.items():
+        rows = [(s.length, s.batch) for s in specs if s[:2] == ("short", name)]
+        if model.length is None:
+            several = [(length, batch) for length in (16, 64, 256) for batch in (1, 8)]
+            assert rows == [*several, (512, 1), (2048, 1)]
+        else:
+            assert rows == [(model.length, 1), (model.length, 8)]
+
+
+def test_memory_of_a_call():
     used = page.in_fork(lambda: page.memory_of(lambda: b"x" * 2**25))
     assert used is None or 2**25 <= used < 2**26
-    figures = {"eager": {"seconds": 0.2, "bytes": 3e6}}
-    figures["replaced"] = {"seconds": 0.1, "bytes": 1e6}
-    row = {"model": "M", "length": 9, "forward": figures, "training": figures}
-    facts = dict.fromkeys(("date", "cpu", "isa", "relpos", "torch", "transformers"), "")
-    text = page.report([row], facts)
-    assert text.count("| M | 9 | 200.0 |  |  | 100.0 | **2.00** | 3 |  |  | 1 |") == 2
-    assert "M, L = 9" in page.text_of(row)
+
+
+def row_of(spec, **seconds):
+    costs = {way: {"seconds": x, "bytes": 3e6} for way, x in seconds.items()}
+    return {**spec._asdict(), "forward": costs, "training": costs}
+
+
+FACTS = ("date", "cpu", "isa", "relpos", "torch", "transformers")
+
+
+def test_the_report_compares_with_the_faster_of_the_ways_of_a_model():
+    layer = page.Spec("layers", "M", 9, 1)
+    model = page.Spec("short", "N", 16, 8)
+    rows = [
+        row_of(layer, eager=0.2, replaced=0.1),
+        row_of(model, eager=0.4, sdpa=0.3, registered=0.2, replaced=0.15),
+    ]
+    text = page.report(rows, dict.fromkeys(FACTS, ""))
+    assert text.count("| M | 9 | 200.0 |  |  | 100.0 | **2.00** | 3 |  |  | 3 |") == 2
+    times = "400.0 | 300.0 | 150.0 | **2.00**"
+    assert f"\n| N | 8 | 16 | {times} | {times} |\n" in text
+    assert "M, B = 1, L = 9" in page.text_of(rows[0])
+    assert page.slow(rows) == []
+    slower = row_of(model, eager=0.4, sdpa=0.19, registered=0.2)
+    (line,) = page.slow([slower])
+    assert "forward 0.95, training 0.95" in line
+
+
+def test_figures_are_added_to_those_of_a_file(tmp_path):
+    path, about = tmp_path / "figures.json", {"cpu": "c", "date": "now"}
+    first, second = page.all_specs()[:2]
+    times = {"eager": 0.2, "replaced": 0.1}
+    stored = [row_of(second, **times), row_of(first, **times)]
+    assert page.with_those_of(path, stored, about) == stored
+    path.write_text(json.dumps({"about": {**about, "date": "then"}, "rows": stored}))
+    again = row_of(second, eager=0.3, replaced=0.1)
+    assert page.with_those_of(path, [again], about) == [stored[1], again]
+    with pytest.raises(ValueError, match="has figures of cpu c; expected d"):
+        page.with_those_of(path, [again], {"cpu": "d", "date": "now"})
