@@ -259,7 +259,7 @@ def text_of(row: ModelRow) -> str:
 
 
 def fastest(costs: Mapping[str, Cost], ways: tuple[str, ...]) -> Cost:
-    """What the fastest of some ways costs, of those that the model has."""
+    """Return what the fastest of some ways costs, of those that the model has."""
     return min((costs[way] for way in ways if way in costs), key=seconds)
 
 

@@ -379,7 +379,7 @@ class Sizes(NamedTuple):
         return (self.Lk * (self.Lk + 1) - hidden * (hidden + 1)) // 2
 
     def met(self, name: str, most_rows: int) -> int:
-        """Products of a head's tokens with rows of a table (choose_path of packed.h)."""
+        """Products of a head's tokens with rows of a table (choose_path, packed.h)."""
         has_few_rows = min(most_rows, self.Lk // 2 + 32) >= self.R
         is_graph = "indices" in self.arguments
         if has_few_rows and name != "rel_query" and not is_graph and not self.listed:

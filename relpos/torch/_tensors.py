@@ -150,7 +150,7 @@ def is_for_torch(tensor: object) -> bool:
         and stored.is_cpu
         and stored.dtype in _FLOATS
         and stored.layout is torch.strided
-        and not stored.is_nested  # type: ignore[attr-defined]
+        and not stored.is_nested
         # a storage may have been given back, which torch does not see
         and (stored.untyped_storage().nbytes() > 0 or not stored.numel())
     )

@@ -22,7 +22,7 @@ WORDS = {torch.float32: torch.int32, torch.float64: torch.int64}
 
 
 def by_operator(function, x, length, **settings):
-    """What a compiled program computes."""
+    """Return what a compiled program computes."""
     if function is relpos.torch.alibi_bias:
         return _biases._ALIBI(num_heads_or_slopes=x, length=length)
     defaults = {"num_buckets": None, "bidirectional": True, "max_distance": 128}

@@ -81,7 +81,7 @@ def resident():
 
 
 def held():
-    """What is held: blocks of relpos, blocks of Python, bytes of the process."""
+    """Return what is held: blocks of relpos, blocks of Python, bytes of the process."""
     gc.collect()
     return _core.live_blocks(), sys.getallocatedblocks(), resident()
 

@@ -10,7 +10,7 @@ import transformers
 
 from relpos._tested import warn_of_newer
 from relpos._text import table_lines
-from relpos.torch._transformers.adapters import ADAPTERS
+from relpos.torch._transformers.adapters.table import ADAPTERS
 from relpos.torch._transformers.sources import Folder, folders, model_types
 from relpos.torch._transformers.unserved import (
     BESIDE,
