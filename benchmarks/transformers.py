@@ -136,7 +136,7 @@ class Spec(NamedTuple):
 
 
 class ModelRow(TypedDict):
-    """What each way of a model costs, in both directions; the rest is its `Spec`."""
+    """Costs of each way of a model, in both directions; the rest is its `Spec`."""
 
     table: str
     model: str

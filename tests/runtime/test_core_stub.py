@@ -22,7 +22,11 @@ def variables(body):
 def functions(body):
     """Names of functions, and those of their parameters."""
     found = [node for node in body if isinstance(node, ast.FunctionDef)]
-    return {n.name: [a.arg for a in n.args.posonlyargs] for n in found}
+    names = {n.name: [a.arg for a in n.args.posonlyargs] for n in found}
+    for node in found:
+        if node.args.vararg:
+            names[node.name].append(f"*{node.args.vararg.arg}")
+    return names
 
 
 def told(function):

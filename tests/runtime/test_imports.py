@@ -99,6 +99,7 @@ OPTIONAL = {
     "page.py": {"draw_missing"},
     "models.py": {"register", "replace_attention", "_need_transformers"},
     "_tracing.py": {"is_differentiated"},
+    "__main__.py": {"_torch_calls", "show_models"},
 }
 
 

@@ -134,7 +134,10 @@ def gradients(position):
 
 
 def test_every_cached_function_is_tried():
-    own = {"relpos.torch.nn._positions._cached_buckets"}
+    own = {
+        "relpos.torch.nn._positions._cached_buckets",
+        "relpos.torch._biases._kept",
+    }
     others = {  # arrays; of classes: True or False, and another form of the class
         "relpos.torch.nn._positions._bucket_array",
         "relpos.torch._transformers.interface.registry._asks",
@@ -153,6 +156,26 @@ def test_training_after_a_mode(position, mode):
     tensors = [one for one in kept() if isinstance(one, torch.Tensor)]
     assert len(tensors) == 1 and all(map(plain, tensors))
     assert all(map(torch.equal, gradients(position), wanted))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", ["t5_bias", "alibi_bias"])
+def test_a_bias_trains_after_a_mode(name, mode):
+    shape = (4, 2) if name == "t5_bias" else (2,)
+    weight = torch.rand(shape)
+    function = getattr(relpos.torch, name)
+
+    def gradient():
+        leaf = weight.clone().requires_grad_()
+        function(leaf, 5).square().sum().backward()
+        return leaf.grad
+
+    wanted = gradient()
+    for cache in cached().values():
+        cache.cache_clear()
+    MODES[mode](lambda: function(torch.ones(shape), 5))
+    assert all(plain(one) for one in kept() if isinstance(one, torch.Tensor))
+    assert torch.equal(gradient(), wanted)
 
 
 @pytest.mark.skipif(not HAVE_MODELS, reason="needs transformers")
