@@ -126,8 +126,8 @@ def of_speed():
     yield "guide/skew", sentence
     cheap = ends(price(["RoPE", "ALiBi", "T5", "Shaw"], short))
     yield "which-scheme", f"{cheap} times the time of attention without positions"
-    two = [price([name], short)[1] for name in ("DeBERTa", "BERT")]
-    sentence = "DeBERTa takes {:.2f} and BERT {:.2f} times as long as attention"
+    two = [price([name], short)[1] for name in ("DeBERTa V3", "BERT")]
+    sentence = "DeBERTa V3 takes {:.2f} and BERT {:.2f} times as long as attention"
     yield "which-scheme", sentence.format(*two)
     sentence = f"takes {cost(32)} as long as attention without positions at 32 tokens"
     yield "which-scheme", f"{sentence}, and {cost(128)} at 128"
