@@ -220,9 +220,7 @@ run_backward(const rp_isa *isa, direct_call *d, const backward_request *asked)
     int rows[OPERANDS], is_taken = take_backward(d, asked, rows);
     if (is_taken < 0)
         return refuse_call("attend_gradients", "the context of a call");
-    /* Python adds up gradients of rows that buckets list */
-    is_taken = is_taken && d->rules.buckets.owner == NULL && fit_arguments(d);
-    int ran = run_direct(d, isa, is_taken);
+    int ran = run_direct(d, isa, is_taken && fit_arguments(d));
     if (ran == 0)
         return Py_NewRef(Py_None);
     return ran < 0 ? NULL : pack_gradients(d, asked, rows);
