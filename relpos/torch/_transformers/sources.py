@@ -42,12 +42,12 @@ def model_types() -> dict[str, str]:
     """Return the model type of each class of configurations, by the class's name."""
     found = {}
     for path in sorted(ROOT.glob("*/configuration_*.py")):
-        for text in re.split(r"^class ", path.read_text("utf-8"), flags=re.MULTILINE)[
-            1:
-        ]:
-            match = _TYPE.search(text)
+        text = path.read_text("utf-8")
+        _, *classes = re.split(r"^class (\w+)", text, flags=re.MULTILINE)
+        for name, body in zip(classes[::2], classes[1::2], strict=True):
+            match = _TYPE.search(body)
             if match:
-                found[_WORD.match(text)[0]] = match[1]  # type: ignore[index]
+                found[name] = match[1]
     return found
 
 
