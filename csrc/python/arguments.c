@@ -6,7 +6,6 @@
 #include <math.h>
 
 static PyObject *requires_grad; /* the name */
-static dict_entry buckets = {"buckets", NULL};
 
 /* ---- flags and numbers --------------------------------------------------------------- */
 
@@ -216,7 +215,7 @@ may_be_none(const PyObject *name)
     for (int i = SCALE; i < OTHERS; i++)
         if (others[i].key == name)
             return 1;
-    return name == buckets.key;
+    return name == buckets_entry.key;
 }
 
 int
@@ -230,7 +229,7 @@ take_argument(direct_call *d, PyObject *name, PyObject *value)
             d->given |= 1u << i;
             return take_other(d, i, value);
         }
-    return name == buckets.key && take_buckets(d, value);
+    return name == buckets_entry.key && take_buckets(d, value);
 }
 
 /* Whether no row of a backward is one of nan, which may have to be left out. */
@@ -340,7 +339,7 @@ name_at(Py_ssize_t position)
 int
 make_argument_keys(void)
 {
-    int status = make_key(&buckets);
+    int status = 0;
     requires_grad = PyUnicode_InternFromString("requires_grad");
     for (int i = 0; i < OTHERS; i++)
         status |= make_key(&others[i]);

@@ -2,13 +2,7 @@
  * kernels get a copy: another thread may write to an array after its rows were checked. */
 #include "rules.h"
 
-static dict_entry entry = {"buckets", NULL};
-
-int
-make_buckets_key(void)
-{
-    return make_key(&entry);
-}
+dict_entry buckets_entry = {"buckets", NULL};
 
 /* ---- of a direct call ------------------------------------------------------------------ */
 
@@ -29,12 +23,12 @@ take_buckets(direct_call *d, PyObject *value)
 int
 take_buckets_entry(attention_call *call, PyObject *operands)
 {
-    PyObject *value = take_entry(call, operands, &entry, 0);
+    PyObject *value = take_entry(call, operands, &buckets_entry, 0);
     if (value == NULL)
         return PyErr_Occurred() ? -1 : 0;
     call->buckets.owner = as_owner(value);
     if (call->buckets.owner == NULL)
-        return reject(call, PyExc_TypeError, entry.name, "must be an ndarray");
+        return reject(call, PyExc_TypeError, buckets_entry.name, "must be an ndarray");
     return 0;
 }
 
@@ -46,7 +40,8 @@ copy_buckets(attention_call *call)
         return 0;
     if (!take_view(view->owner, view) || view->ndim != 1 || view->shape[0] == 0 ||
         view->kind != KIND_I64 || !view->is_behaved)
-        return reject(call, PyExc_TypeError, entry.name, "must be a vector of int64");
+        return reject(call, PyExc_TypeError, buckets_entry.name,
+                      "must be a vector of int64");
     call->index = (const int64_t *)view->data;
     call->index_count = view->shape[0];
     if (call->counts)
@@ -69,7 +64,8 @@ check_rows(const attention_call *call, int64_t rows)
 {
     for (int64_t n = 0; n < call->index_count; n++)
         if (call->index[n] < 0 || call->index[n] >= rows)
-            return reject(call, PyExc_ValueError, entry.name, "is out of range");
+            return reject(call, PyExc_ValueError, buckets_entry.name,
+                          "is out of range");
     return 0;
 }
 
@@ -92,7 +88,7 @@ list_tables(attention_call *call)
     if (call->index == NULL)
         return 0;
     if (is_labelled(call) || call->edges[INDPTR] != NULL)
-        return reject(call, PyExc_ValueError, entry.name,
+        return reject(call, PyExc_ValueError, buckets_entry.name,
                       "cannot go with labels or edges");
 #define TABLE(row, name, table, ...) status |= list_rows_of(call, &p->table);
 #include "rows.h"

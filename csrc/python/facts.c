@@ -76,13 +76,13 @@ take_inputs(attention_call *call, PyObject *inputs)
 static int
 take_rows(const attention_call *call, call_rules *rules, PyObject *value)
 {
-    static const dict_entry entry = {"buckets", NULL};
     if (value == Py_None)
         return 0;
     if (!take_view(value, &rules->buckets) || rules->buckets.ndim != 1 ||
         rules->buckets.shape[0] == 0 || !PyArray_ISCARRAY_RO((PyArrayObject *)value))
-        return reject(call, PyExc_TypeError, entry.name, "must be a vector of int64");
-    return check_integers(call, &entry, &rules->buckets);
+        return reject(call, PyExc_TypeError, buckets_entry.name,
+                      "must be a vector of int64");
+    return check_integers(call, &buckets_entry, &rules->buckets);
 }
 
 /* A float, or None. */

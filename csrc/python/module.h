@@ -273,9 +273,8 @@ int own_axes(const operand_row *row);
 
 /* ---- buckets.c ------------------------------------------------------------------------ */
 
-/* Makes the key of their entry; reads it; then, once all arguments have been read, copies what
- * it has. */
-int make_buckets_key(void);
+extern dict_entry buckets_entry;
+/* Read the entry; then, once all arguments have been read, copy what it has. */
 int take_buckets_entry(attention_call *call, PyObject *operands);
 int copy_buckets(attention_call *call);
 /* Gives the rows of all positions to the tables, and checks each. */

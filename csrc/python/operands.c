@@ -254,7 +254,7 @@ make_keys(void)
         status |= make_key(&scalar_rows[i].entry);
     for (int i = 0; i < EDGE_VECTORS; i++)
         status |= make_key(&edge_entries[i]);
-    return status | make_buckets_key();
+    return status | make_key(&buckets_entry);
 }
 
 int

@@ -417,8 +417,7 @@ def _made(s: Sizes, operands: dict[str, Any], backward: bool) -> int:
             count += array.nbytes
     if s.computed != s.dtype:
         count += _widened(s, operands, backward)
-    if s.listed:
-        count += s.listed * 8
+    count += s.listed * 8
     if not backward:
         # Copies of integers: of each edge, and of the offset of each batch item.
         for shape in _edges(s).values():

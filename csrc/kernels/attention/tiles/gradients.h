@@ -41,9 +41,8 @@ typedef struct {
     const rp_array *grad;
     int path; /* BAND: row n is band column n + first key of the chunk */
     int64_t rows, grad_rows, first;
-    const int64_t
-        *index; /* (grad_rows): the row of the gradient that each is; NULL: itself */
-    int64_t listed; /* then, how many the gradient has */
+    const int64_t *index; /* (grad_rows): rows of the gradient; NULL: row n is row n */
+    int64_t listed;       /* with an index: how many rows the gradient has */
     ptrdiff_t columns, width;
     T factor;
     T *data;                      /* NULL: not asked for */

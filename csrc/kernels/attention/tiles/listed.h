@@ -79,8 +79,8 @@ next_piece(const columns_t *all, int begin)
 
 /* ---- products by packed row to columns ----------------------------------------------- */
 
-/* Whether `count` columns from c on have rows less than a vector apart: then the lanes, from
- * the row *low on, that they take. */
+/* Whether the rows of `count` columns lie less than a vector apart. Then *lanes are those that
+ * the columns take of the vector that begins with row *low. */
 RP_INLINE int
 find_lanes(const int32_t *rows, int count, int32_t *low, VI *lanes)
 {
@@ -105,7 +105,7 @@ spread_piece(const columns_t *all, const piece_t *piece, const T *products,
     for (int n = piece->begin; n < piece->end; n += VL) {
         const int32_t *row = all->rows + n;
         const int count = RP_MIN(VL, piece->end - n);
-#ifdef RP_PERMUTE
+#ifdef RP_PERMUTE /* where one instruction takes any lanes of a vector */
         int32_t low;
         VI lanes;
         if (find_lanes(row, count, &low, &lanes) && count == VL) {

@@ -6,7 +6,11 @@ from typing import Any
 
 import torch
 
-from relpos.torch._transformers.adapters.base import Attributes, Swapped, attend_rows
+from relpos.torch._transformers.adapters.base import (
+    Attributes,
+    Swapped,
+    attend_projected,
+)
 from relpos.torch._transformers.adapters.table import replaces
 from relpos.torch._transformers.interface.registry import wants_weights
 from relpos.torch.nn._layer import split_heads
@@ -37,14 +41,10 @@ class _WavLMAttention(Swapped):
         # The eight outputs for each head are two gates of four summands.
         gates = self.gru_rel_pos_linear(split_heads(hidden_states, self.num_heads))
         a, b = torch.sigmoid(gates.unflatten(-1, (2, 4)).sum(-1)).split(1, dim=-1)
-        out, weights = attend_rows(
+        out, weights = attend_projected(
             self,
-            self.q_proj(hidden_states),
-            self.k_proj(hidden_states),
-            self.v_proj(hidden_states),
+            hidden_states,
             visible,
-            heads=self.num_heads,
-            dropout=self.dropout,
             weighed=wants_weights(self, keywords),
             # A number for each bucket is a vector of one column, (H, buckets, 1), which
             # the gate as a position query multiplies.
@@ -54,4 +54,4 @@ class _WavLMAttention(Swapped):
         )
         if weights is not None:  # the model has their mean for every head
             weights = weights.mean(1, keepdim=True).expand_as(weights)
-        return self.out_proj(out), weights, table
+        return out, weights, table
