@@ -150,7 +150,8 @@ find_delta(const row_t *x, term_t *dp)
 }
 
 /* dS = p (dP - delta + grad_lse): p is off, delta by what all weights are, and either side of
- * the difference by its rounding, which is in the weights' too. */
+ * the difference by its rounding, which is in the weights' too. A weight that a kernel may take
+ * for 0 leaves an infinite difference out, or not. */
 static slope_t
 slope_of(const row_t *x, const cell_t *cell, term_t dp, delta_t delta, double grad_lse)
 {
@@ -159,6 +160,8 @@ slope_of(const row_t *x, const cell_t *cell, term_t dp, delta_t delta, double gr
     slope_t slope = {.ds = cell->p * (dp.sum - delta.sum + grad_lse)};
     slope.off = weight * (dp.size + delta.size + fabs(grad_lse)) +
                 (cell->p + weight) * delta.off;
+    if (!isfinite(slope.ds) && cell->p < 2 * least_weight(x->c))
+        slope.ds = 0, slope.off = INFINITY;
     slope.inner = slope.ds * cell->slope;
     slope.inner_off = slope.off * (softcap > 0 ? 1 + cell->size / softcap : 1);
     return slope;

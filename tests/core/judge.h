@@ -187,7 +187,7 @@ judge_item(const case_t *c, operand_t *o, size_t item)
                                                     : 3.3e38;
     if (fabs(number - want) <= off || number == want)
         return 0;
-    if (c->numbers == SEEN && !isfinite(want) && !isfinite(number))
+    if (c->numbers == SEEN && !isfinite(number) && (!isfinite(want) || !isfinite(off)))
         return 0;
     if (o->item < 8 && fabs(want) + off > most && !(fabs(number) < most / 2))
         return 0; /* an overflow */
