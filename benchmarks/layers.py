@@ -1,8 +1,9 @@
 """One attention layer of each model of transformers, with what the model calls it with.
 
-Heads are those that models have in common, 8 of 64, and a batch of one text without
-padding; weights are random. A layer is caught inside a model of one layer: with its own
-mask and positions, which are made once for all layers and not timed.
+Heads are those that models have in common, 8 of 64 (`benchmarks.families` has others),
+and a batch of one text without padding; weights are random. A layer is caught inside a
+model of one layer: with its own mask and positions, which are made once for all layers
+and not timed.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from transformers.models.inkling.modeling_inkling import InklingTextModel
 import relpos.torch
 
 WIDTH, HEADS, DIM = 512, 8, 64
+LENGTHS = (512, 2048)
 
 #: Ways of a layer: the model's own code, or relpos by the registry or in its place.
 WAYS = ("eager", "sdpa", "registered", "replaced")
@@ -34,6 +36,8 @@ class Layer(NamedTuple):
     call: Callable[[Any, Any], Any]
     attention: str
     ways: tuple[str, ...]
+    width: int = WIDTH
+    lengths: tuple[int, ...] = LENGTHS
 
 
 class Caught(NamedTuple):
@@ -98,28 +102,29 @@ def made(kind: Any, settings: dict[str, Any], way: str) -> Any:
 def caught(layer: Layer, way: str, length: int) -> Caught:
     """The attention of a model, made and called in one of the ways."""
     model = made(layer.model, layer.settings, way)
-    module = next(m for m in model.modules() if type(m).__name__ == layer.attention)
+    names = layer.attention, layer.attention.replace("Attention", "SdpaAttention")
+    module = next(m for m in model.modules() if type(m).__name__ in names)
     calls: list[Caught] = []
 
     def catch(module: Any, inputs: Any, keywords: Any) -> None:
         calls.append(Caught(module, inputs, keywords))
 
     hook = module.register_forward_pre_hook(catch, with_kwargs=True)
-    layer.call(model, torch.randn(1, length, WIDTH).requires_grad_())
+    layer.call(model, torch.randn(1, length, layer.width).requires_grad_())
     hook.remove()
     return calls[0]
 
 
-def _encoder(model: Any, x: Any) -> None:
+def encoder(model: Any, x: Any) -> None:
     model(inputs_embeds=x, attention_mask=torch.ones(x.shape[:2], dtype=torch.long))
 
 
-def _decoder(model: Any, x: Any) -> None:
+def decoder(model: Any, x: Any) -> None:
     mask = torch.ones(x.shape[:2], dtype=torch.long)
     model(inputs_embeds=x, attention_mask=mask, use_cache=False)
 
 
-def _speech(model: Any, x: Any) -> None:
+def speech(model: Any, x: Any) -> None:
     model.encoder(1 * x, attention_mask=torch.ones(x.shape[:2], dtype=torch.bool))
 
 
@@ -172,9 +177,7 @@ T5 = {
 }
 
 LAYERS = {
-    "T5, encoder": Layer(
-        transformers.T5EncoderModel, T5, _encoder, "T5Attention", WAYS
-    ),
+    "T5, encoder": Layer(transformers.T5EncoderModel, T5, encoder, "T5Attention", WAYS),
     "Inkling, full layer": Layer(
         InklingTextModel,
         {
@@ -182,35 +185,35 @@ LAYERS = {
             "layer_types": ["hybrid"],
             "mlp_layer_types": ["dense"],
         },
-        _decoder,
+        decoder,
         "InklingAttention",
         WAYS,
     ),
     "Wav2Vec2-Conformer": Layer(
         transformers.Wav2Vec2ConformerModel,
         {**SPEECH, "position_embeddings_type": "relative"},
-        _speech,
+        speech,
         "Wav2Vec2ConformerSelfAttention",
         WAYS,
     ),
     "gpt-oss, full layer": Layer(
         transformers.GptOssModel,
         {**TEXT, "num_local_experts": 1, "num_experts_per_tok": 1},
-        _decoder,
+        decoder,
         "GptOssAttention",
         ("eager", "registered"),
     ),
     "Gemma 2, full layer": Layer(
         transformers.Gemma2Model,
         TEXT,
-        _decoder,
+        decoder,
         "Gemma2Attention",
         ("eager", "registered"),
     ),
     "Gemma 3, sliding layer": Layer(
         transformers.Gemma3TextModel,
         {**TEXT, "layer_types": ["sliding_attention"], "sliding_window": 512},
-        _decoder,
+        decoder,
         "Gemma3Attention",
         ("eager", "sdpa", "registered"),
     ),
@@ -226,14 +229,14 @@ LAYERS = {
             "share_att_key": True,
             "norm_rel_ebd": "layer_norm",
         },
-        _encoder,
+        encoder,
         "DisentangledSelfAttention",
         ("eager", "replaced"),
     ),
     "WavLM": Layer(
         transformers.WavLMModel,
         SPEECH,
-        _speech,
+        speech,
         "WavLMAttention",
         ("eager", "replaced"),
     ),

@@ -35,8 +35,8 @@ from benchmarks.timing import (
 )
 from benchmarks.worker import environment
 
-#: Lengths of attention layers.
-LENGTHS = (512, 2048)
+#: Tokens of a first call, a square for models of pictures.
+SHORTEST = 64
 #: Ways of a model by its own code, and by relpos.
 MODEL_WAYS, RELPOS_WAYS = ("eager", "sdpa"), ("registered", "replaced")
 Direction: TypeAlias = Literal["forward", "training"]
@@ -64,9 +64,12 @@ of the largest entry, before they are timed. The times are medians, measured in
 alternation. *gain* is the time of the faster of eager and sdpa, divided by that of the
 faster of relpos's two ways.
 
-Each row of the first two tables is one attention layer with its projections: 8 heads of
-64, width 512, one sequence of L. Memory is the peak beyond what was there before the
-call, results included.
+Each row of the first two tables is one attention layer with its projections. The models
+from {first_family} on have the size of the published base model, and the others have 8
+heads of 64 and width 512. The batch is one sequence of L tokens, or the windows of one
+picture. MPNet and SpeechT5 are encoders of one layer, which make the bias that
+attention reads, with a small feed-forward network. Memory is the peak beyond what was
+there before the call, results included.
 """
 SHORT_INPUTS = """\
 Each row is a whole model of two layers at base size (width 768, 12 heads, feed-forward
@@ -152,10 +155,14 @@ def spec_of(row: ModelRow) -> Spec:
 
 def all_specs() -> list[Spec]:
     """Every row of the page, in its order."""
-    from benchmarks.layers import LAYERS
+    from benchmarks.families import ALL_LAYERS
     from benchmarks.short_inputs import MODELS, rows
 
-    specs = [Spec("layers", name, length, 1) for name in LAYERS for length in LENGTHS]
+    specs = [
+        Spec("layers", name, length, 1)
+        for name, layer in ALL_LAYERS.items()
+        for length in layer.lengths
+    ]
     for name in MODELS:
         specs += [Spec("short", name, *row) for row in rows(name)]
     return specs
@@ -163,11 +170,12 @@ def all_specs() -> list[Spec]:
 
 def rows_of_layer(specs: list[Spec]) -> Iterator[ModelRow]:
     """Rows of one layer: seconds and bytes."""
-    from benchmarks.layers import LAYERS, caught
+    from benchmarks.families import ALL_LAYERS
+    from benchmarks.layers import caught
 
-    layer = LAYERS[specs[0].model]
+    layer = ALL_LAYERS[specs[0].model]
     for way in layer.ways:  # a first call loads modules and makes caches
-        caught(layer, way, 32).step()
+        caught(layer, way, SHORTEST).step()
     for spec in specs:
         calls = {way: caught(layer, way, spec.length) for way in layer.ways}
         # Memory before the calls below, which leave more of it with the allocator.
@@ -282,12 +290,14 @@ def megabytes(cost: Cost) -> str:
 
 def report(rows: list[ModelRow], about: Facts) -> str:
     """The page: what was measured, tables of layers, and the table of short inputs."""
+    from benchmarks.families import FAMILIES
     from benchmarks.short_inputs import VOCABULARY
 
     layers = [row for row in rows if row["table"] == "layers"]
     short = [row for row in rows if row["table"] == "short"]
     models = SHORT_INPUTS.format(vocabulary=f"{VOCABULARY:,}", rounds=ROUNDS)
-    parts = [HEADER.format(**about, limit=ERROR_LIMIT)]
+    first_family = next(iter(FAMILIES))
+    parts = [HEADER.format(**about, limit=ERROR_LIMIT, first_family=first_family)]
     parts += ["## Forward\n", table(layers, "forward"), ""]
     parts += ["## Training step\n", table(layers, "training"), ""]
     parts += ["## Short inputs\n", models, table_of_models(short), ""]

@@ -10,27 +10,31 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from benchmarks import short_inputs, transformers as page  # noqa: E402
-from benchmarks.layers import LAYERS, WAYS, caught  # noqa: E402
+from benchmarks.families import ALL_LAYERS  # noqa: E402
+from benchmarks.layers import WAYS, caught  # noqa: E402
 from benchmarks.short_inputs import MODELS, Size  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
+#: A square, which a map of cells has to be.
+LENGTH = 49
 
-@pytest.mark.parametrize("name", LAYERS)
+
+@pytest.mark.parametrize("name", ALL_LAYERS)
 def test_ways_are_equal(name):
-    layer = LAYERS[name]
-    eager = caught(layer, "eager", 40)
+    layer = ALL_LAYERS[name]
+    eager = caught(layer, "eager", LENGTH)
     wanted = eager.step()
     assert torch.equal(eager.forward(), wanted[0])
     assert {"eager"} < set(layer.ways) <= set(WAYS)
     for way in layer.ways[1:]:
-        found = caught(layer, way, 40)
+        found = caught(layer, way, LENGTH)
         page.check(name, way, found.step(), wanted)
         assert torch.allclose(found.forward(), wanted[0], rtol=1e-4, atol=1e-4)
 
 
 def test_wrong_results_are_not_timed():
-    wanted = caught(LAYERS["WavLM"], "eager", 40).step()
+    wanted = caught(ALL_LAYERS["WavLM"], "eager", LENGTH).step()
     for number in (0, len(wanted) - 1):
         wrong = [x + 0.01 * x.abs().max() * (n == number) for n, x in enumerate(wanted)]
         with pytest.raises(ValueError, match=rf"WavLM mine: result {number} is \d"):
