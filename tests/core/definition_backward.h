@@ -46,7 +46,9 @@ bias_gradients(const row_t *x, const cell_t *cell, slope_t slope)
     for (int k = 0; k < rows->count; k++)
         expect(x, &g->grad_rel_bias, x->h, rows->row[k], 0, slope.ds, slope.off);
     wide_t end = (wide_t)x->i + query_offset(p, x->b);
-    x->c->slopes += fabs(slope.ds) + slope.off;
+    const double size = fabs(slope.ds) + slope.off;
+    if (isfinite(size))
+        x->c->slopes += size;
     if (g->grad_log_decay.data)
         for (int64_t t = cell->j + 1; t <= end && t < p->log_decay.rows; t++)
             expect(x, &g->grad_log_decay, x->h, t, 0, slope.ds, slope.off);

@@ -57,7 +57,7 @@ typedef struct {
     numbers_t numbers;
     int mixed;     /* a kind of 16 bits that most arrays have, or RP_OWN */
     int is_even;   /* batch items lie evenly apart, as those of a loop do */
-    double slopes; /* sizes of all dS of a backward, and what they may be off, in sum */
+    double slopes; /* sizes of all finite dS of a backward, and what they may be off */
     rp_gradients g;
     rp_graph_gradients graph;
     operand_t operands[MOST_OPERANDS];
