@@ -11,10 +11,18 @@ pack_panel_as(T *panel, const char *const rows[NR], ptrdiff_t step, int kind,
               ptrdiff_t depth, T factor, ptrdiff_t ahead)
 {
     ptrdiff_t k = 0;
+    int used[NR / VL] = {0}; /* the last panel of a short sequence has an empty half */
+    for (int i = 0; i < NR; i++)
+        used[i / VL] |= rows[i] != NULL;
     if (step == size_of(kind))
         for (; k + VL <= depth; k += VL)
             for (int half = 0; half < NR; half += VL) {
                 V block[VL];
+                if (!used[half / VL]) {
+                    for (int i = 0; i < VL; i++)
+                        store(panel + (k + i) * NR + half, (V){0});
+                    continue;
+                }
 #pragma GCC unroll 16
                 for (int i = 0; i < VL; i++) {
                     const char *row = rows[half + i];

@@ -72,14 +72,21 @@ multiply_add(V a, V b, V c)
 #endif
 }
 
-/* The first `count` lanes of x, zeros beyond. */
-RP_INLINE V
-first_lanes(V x, int count)
+/* The bits of the first `count` lanes. */
+RP_INLINE VI
+lanes_before(int count)
 {
     static const TI lanes[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     VI lane;
     memcpy(&lane, lanes, sizeof lane);
-    return (V)((VI)x & (lane < (VI){0} + (TI)count));
+    return lane < (VI){0} + (TI)count;
+}
+
+/* The first `count` lanes of x, zeros beyond. */
+RP_INLINE V
+first_lanes(V x, int count)
+{
+    return (V)((VI)x & lanes_before(count));
 }
 
 /* Lane-wise larger; a NaN in b is kept, one in a is dropped. C vector types have no

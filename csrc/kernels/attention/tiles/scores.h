@@ -60,6 +60,34 @@ finish_row(const plan_t *plan, scratch_t *w, const queries_t *q, const tile_t *t
     store(top + m * VL, largest(s, t->open.end, t->columns, left));
 }
 
+/* Whether all rows of a tile see the same keys, from its first on, and nothing is added to or
+ * hidden from their products. */
+static int
+sees_alike(const plan_t *plan, const queries_t *q, const tile_t *t)
+{
+    return q->seen.begin == q->common.begin && q->seen.end == q->common.end &&
+           q->seen.begin <= t->j0 && !plan->shown.classes &&
+           !adds_bias(&plan->bias, plan->bias_first);
+}
+
+/* finish_row for all rows of such a tile: the columns past its keys are lanes of the last
+ * vector. */
+static void
+hide_past_keys(scratch_t *w, const queries_t *q, const tile_t *t)
+{
+    const int last = t->columns - VL;
+    const VI shows = lanes_before(t->keys - last);
+    const V hidden = splat(-(T)INFINITY);
+    for (int m = 0; m < q->rows; m++) {
+        T *s = t->s + m * t->ld;
+        store(s + last, choose(shows, load(s + last), hidden));
+        if (w->lane_max) {
+            T *top = w->lane_max + m * VL;
+            store(top, largest(s, t->open.end, t->columns, load(top)));
+        }
+    }
+}
+
 static void
 copy_logits(const rp_array *weights, const queries_t *q, const tile_t *t)
 {
@@ -88,7 +116,9 @@ score_tile(const plan_t *plan, scratch_t *w, queries_t *q, tile_t *t, const T *k
     add_content(plan, q, t, keys, constant, step, capped ? NULL : w->lane_max);
     if (capped)
         cap_tile(plan, w, q, t);
-    if (!all_open(t)) {
+    if (!all_open(t) && sees_alike(plan, q, t)) {
+        hide_past_keys(w, q, t);
+    } else if (!all_open(t)) {
         start_bias_tile(&plan->bias, w, q, t);
         for (int m = 0; m < q->rows; m++)
             finish_row(plan, w, q, t, m);

@@ -113,8 +113,8 @@ backward_unit(void *context, int64_t unit, int worker)
     int64_t b, hk;
     slice_at(plan, slice, &b, &hk);
     int64_t first = chunk * gp->chunk_keys, end = RP_MIN(p->Lk, first + gp->chunk_keys);
-    memset(w.grad_key, 0, (size_t)(gp->chunk_keys * plan->D_pad) * sizeof(T));
-    memset(w.grad_value, 0, (size_t)(gp->chunk_keys * plan->Dv_pad) * sizeof(T));
+    memset(w.grad_key, 0, (size_t)((end - first) * plan->D_pad) * sizeof(T));
+    memset(w.grad_value, 0, (size_t)((end - first) * plan->Dv_pad) * sizeof(T));
     for (int64_t member = 0; member < plan->group; member++) {
         visit_t x = {.index = slice * plan->group + member, .chunk = chunk};
         x.q.b = b;
