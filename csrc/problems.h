@@ -126,7 +126,7 @@ typedef struct {
     rp_array pos_bias_u, pos_bias_v;        /* (B, H, 1, D | Dp) */
     rp_array position_query;                /* (B, H, Lq, Dp); absent: Dp = D */
     rp_table rel_bias;                      /* of one column */
-    rp_array sinks; /* (B, H, 1, 1): a logit of every row that no key has; -inf: none */
+    rp_array sinks; /* (B, H, Lq, 1): a logit of each row that no key has; -inf: none */
     rp_table log_decay; /* of one column, Lk rows or more, the first key's and those of
                            positions after it; finite; pairs with r > 0 are hidden */
     rp_labels labels;
@@ -205,7 +205,7 @@ typedef struct {
     double scale, softcap;
     rp_table rel_key, rel_value; /* of Dp, Dv columns; `first` is not used */
     rp_array position_query;     /* (B, H, Lq, Dp); absent: Dp = D */
-    rp_array sinks;              /* (B, H, 1, 1) */
+    rp_array sinks;              /* (B, H, Lq, 1) */
     int64_t edges;
     const int64_t *indptr, *indices, *labels;
     rp_results results; /* no weights */

@@ -118,8 +118,9 @@ enum { UNKNOWN, OPTIONAL, REQUIRED, OUTPUT, REQUIRED_OUTPUT };
  * numbers of 16 bits; or others. */
 enum { OF_T, OF_16, OF_F64, OF_I64, OF_MASK, OF_LABELS };
 /* Which axes an array may lack, or have once where the operand repeats them: those of the
- * batch; of the batch and the heads; any. WHOLE has all of them, ALONE none of the batch. */
-enum { TOKENS, SHARED, PAIRS, WHOLE, ALONE };
+ * batch; of the batch and the heads; any. WHOLE has all of them. HEADS has the axis of heads
+ * alone, or at least two, of which it may have the last once. */
+enum { TOKENS, SHARED, PAIRS, WHOLE, HEADS };
 
 /* An entry of the dict: its name, and that name as a string that Python made once. */
 typedef struct {

@@ -228,7 +228,7 @@ describe_operands(void)
                                        [SHARED] = "shared",
                                        [PAIRS] = "pairs",
                                        [WHOLE] = "whole",
-                                       [ALONE] = "alone"};
+                                       [HEADS] = "heads"};
     PyObject *described = PyDict_New();
     for (int i = 0; described != NULL && i < OPERANDS; i++) {
         const operand_row *row = &operand_rows[i];

@@ -54,8 +54,8 @@ OPERAND(POS_BIAS_V, "pos_bias_v", pos_bias_v, "H1P", OF_T, SHARED, OPTIONAL,
 OPERAND(POSITION_QUERY, "position_query", position_query, "HqP", OF_16, TOKENS,
         OPTIONAL, GRAD_POSITION_QUERY, grad_position_query, OF_16, WHOLE)
 /* of the next two gradients a unit of work adds up one head */
-OPERAND(SINKS, "sinks", sinks, "H11", OF_T, ALONE, OPTIONAL, GRAD_SINKS, grad_sinks,
-        OF_T, TOKENS)
+OPERAND(SINKS, "sinks", sinks, "Hq1", OF_T, HEADS, OPTIONAL, GRAD_SINKS, grad_sinks,
+        OF_T, HEADS)
 OPERAND(LOG_DECAY, "log_decay", log_decay.array, "Ht1", OF_T, TOKENS, OPTIONAL,
         GRAD_LOG_DECAY, grad_log_decay, OF_T, TOKENS)
 

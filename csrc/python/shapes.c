@@ -19,6 +19,8 @@ static int
 axis_of(const operand_row *row, int ndim, int letter)
 {
     int axis = ndim;
+    if (row->fit == HEADS && ndim == 1)
+        return letter == 0 ? 0 : -1;
     for (int i = 2; i >= letter; i--)
         axis -= row->shape[i] != '1';
     return row->shape[letter] == '1' ? -1 : axis;
@@ -38,7 +40,8 @@ may_repeat(const operand_row *row, int letter)
 {
     if (row->shape[letter] == '2') /* begin and end of a range */
         return 0;
-    return row->fit == PAIRS || (row->fit == SHARED && row->shape[letter] == 'H');
+    return row->fit == PAIRS || (row->fit == SHARED && row->shape[letter] == 'H') ||
+           (row->fit == HEADS && row->shape[letter] != 'H');
 }
 
 /* Whether a letter takes the length, or has it already. */
@@ -75,7 +78,7 @@ fit_letters(attention_call *call, int index, shape_rules rules)
     for (int letter = 0; letter < 3; letter++)
         needed +=
             row->shape[letter] != '1' && !may_repeat(row, letter) && row->fit != PAIRS;
-    if (view->ndim < needed || (row->fit == ALONE && view->ndim > needed))
+    if (view->ndim < needed)
         return (misfit){&row->entry, LACKS_AXES, 0};
     for (int letter = 2; letter >= 0; letter--) {
         int axis = axis_of(row, view->ndim, letter), name = row->shape[letter];
@@ -125,7 +128,7 @@ fit_batch(const attention_call *call, int index)
     int moves = 0, repeats = 0;
     const operand_row *row = &operand_rows[index];
     const array_view *view = &call->views[index];
-    int own = view->ndim - own_axes(row);
+    int own = view->ndim > own_axes(row) ? view->ndim - own_axes(row) : 0;
     if (row->fit == WHOLE ? own != call->batch_ndim : own > call->batch_ndim)
         return (misfit){&row->entry, LACKS_AXES, 0};
     for (int axis = 0; axis < own; axis++) {

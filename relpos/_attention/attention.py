@@ -179,8 +179,8 @@ def attention(
 
     A is `rel_key`, C `rel_query`, W `rel_value`, b `rel_bias`, g `log_decay`, u and v
     are `pos_bias_u` and `pos_bias_v`; cap(x) is c tanh(x / c) for c `softcap`, else x;
-    sink is the head's entry of `sinks`, -inf by default. A query that sees no key gets
-    out 0 and lse = sink. With a `position_query` e, :math:`(e_i + v) A_l` takes the
+    sink is the entry of `sinks` for the head, or for the head and query i, -inf by
+    default. A query that sees no key gets out 0 and lse = sink. With a `position_query` e, :math:`(e_i + v) A_l` takes the
     place of :math:`scale \, (q_i + v) A_l`.
 
     Dimension letters: H query heads, Hk key heads, Lq and Lk lengths, D, Dv and Dp
@@ -249,11 +249,12 @@ def attention(
         A number c > 0: what `scale` multiplies, x, becomes c tanh(x / c), which lies
         between -c and c. `rel_bias`, `log_decay` and `attn_mask` come after it.
     sinks : array_like, optional
-        A logit of each head that has no key and no value, neither scaled nor masked:
-        exp(sinks) is part of every row's sum, and of lse, but weighs no value. -inf:
-        none; inf or nan makes the head's rows nan; finite numbers are exact up to the
-        largest of the dtype. Where results over parts of the keys
-        are to be merged, give it to exactly one of them.
+        A logit of each head, or of each head and query, that has no key and no value,
+        neither scaled nor masked: exp(sinks) is part of the row's sum, and of lse, but
+        weighs no value. Two axes or more are (..., H, Lq), of which the last may be 1.
+        -inf: none; inf or nan makes the rows nan; finite numbers are exact up to the
+        largest of the dtype. Where results over parts of the keys are to be merged,
+        give it to exactly one of them.
     log_decay : array_like, optional
         Added to the score of a pair for each step from the key to its query: the sum
         of ``log_decay[t]`` over the keys t after key j up to the query's own position,

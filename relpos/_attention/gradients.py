@@ -454,8 +454,8 @@ def _buffer(name: str, problem: Problem) -> Array:
 
 def _aligned_shape(name: str, problem: Problem) -> tuple[int, ...]:
     """Return the shape of an operand with all axes: 1 on those that are repeated."""
-    shape = problem.inputs[name].shape
     row = OPERANDS[name]
+    shape = row.whole(problem.inputs[name].shape)
     absent = len(problem.batch) + row.axes - len(shape)
     aligned = [1] * absent + list(shape)
     if name in problem.rows:  # the operand has other rows than the table

@@ -87,7 +87,7 @@ class Operand:
         *_, of_gradient, fit_of_gradient = _CORE.get(f"grad_{name}", ("", ""))
         self.has_gradient = bool(of_gradient)
         # by heads or batch items: the kernel sums its gradient
-        self.is_shared = fit_of_gradient in ("shared", "tokens")
+        self.is_shared = fit_of_gradient in ("shared", "tokens", "heads")
         # its gradient, whatever was there; without pairs it is left
         self.is_written = of_gradient == "short"
         self.axes = len(letters) - letters.count("1")
@@ -98,9 +98,9 @@ class Operand:
     def show(self) -> str:
         """Return the shapes that it may have."""
         core = [_LENGTHS.get(letter, "R") for letter in self.letters if letter != "1"]
-        if self.fit == "alone":
-            return f"({core[0]},)"
         whole = f"(..., {', '.join(core)})"
+        if self.fit == "heads":
+            return f"({core[0]},) or {whole}"
         if self.fit != "shared":
             return whole
         # without a position query the columns of rel_key are those of the query
@@ -113,6 +113,15 @@ class Operand:
         """Return its shape behind the batch axes; `rows` are those of a table."""
         letters = self.letters.replace("1", "")
         return tuple(lengths.get(letter, rows) for letter in letters)
+
+    def letters_of(self, ndim: int) -> str:
+        """Return the letters of the last axes of an array of so many."""
+        letters = self.letters.replace("1", "")
+        return letters[max(0, len(letters) - ndim) :]
+
+    def whole(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return a shape with 1 for an axis that an array lacks behind one that it has."""
+        return shape
 
     def wrong(self, array: Array, sizes: Sizes, letter: str) -> str:
         """Say what is wrong with a shape: its axes, or the length of a letter."""
@@ -203,11 +212,20 @@ class Rows(Operand):
 
 
 class Heads(Operand):
-    """A number of each head."""
+    """A number of each head, (H,), or of each head and query."""
+
+    def letters_of(self, ndim: int) -> str:
+        return "H" if ndim == 1 else super().letters_of(ndim)
+
+    def whole(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return (*shape, 1) if len(shape) == 1 else shape
 
     def misfit(self, shape: tuple[int, ...], sizes: Sizes, letter: str) -> str:
-        heads = amount(sizes.H, "head")
-        return f"does not match query's {heads}; expected ({sizes.H},)"
+        H, Lq = sizes.H, sizes.Lq
+        what, expected = f"{amount(H, 'head')}", f"({H},) or (..., {H}, {Lq})"
+        if len(shape) > 1:
+            what += f" and length {Lq}"
+        return f"does not match query's {what}; expected {expected}"
 
 
 class Decay(Operand):
@@ -318,7 +336,7 @@ def _row(name: str) -> Operand:
         kind = of_numbers[numbers]
     elif fit == "shared":
         kind = Vector if letters[1] == "1" else Table
-    elif fit == "alone":
+    elif fit == "heads":
         kind = Heads
     elif letters[1] == "t":
         kind = Decay

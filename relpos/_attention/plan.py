@@ -457,6 +457,7 @@ def shapes_of(
     lengths["P"] = scheme.own_width or dim
     shapes = {name: row.shape(lengths, rows) for name, row in OPERANDS.items()}
     shapes |= {name: shapes[name][-2:] for name in TABLES if TABLES[name].axes == 3}
+    shapes["sinks"] = (heads,)  # one for all queries
     shapes |= {
         "w1": (FIRE_WIDTH,),
         "b1": (FIRE_WIDTH,),
@@ -494,6 +495,8 @@ def _operands(s: Sizes, backward: bool) -> dict[str, Any]:
         argument = name.removeprefix("grad_")
         if argument in arguments:
             absent = 1 + OPERANDS[argument].axes - len(arguments[argument])
+            if argument == "sinks":
+                shape, absent = arguments[argument], 0
         number = s.number(name, backward)
         operands[name] = _unread(name, shape[absent:], number)
     for name, shape in _edges(s).items():

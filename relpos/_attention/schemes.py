@@ -480,8 +480,8 @@ def graph_attention(
             p_e = e^{s_e - lse_i} \\
         out_i &= \sum_{e \text{ of } i} p_e (v_j + W_l)
 
-    where A is `rel_key`, W `rel_value` and sink the head's entry of `sinks`, -inf by
-    default; with a `position_query` e, :math:`e_i A_l` takes the place of
+    where A is `rel_key`, W `rel_value` and sink the entry of `sinks` for the head, or
+    for the head and query i, -inf by default; with a `position_query` e, :math:`e_i A_l` takes the place of
     :math:`scale \, q_i A_l`. This is `attention` with ``labels`` and all absent edges
     masked, in time and memory that grow with the edges instead of Lq Lk. An edge that
     is there twice counts twice. A query without edges gets out 0 and lse = sink.
@@ -512,8 +512,8 @@ def graph_attention(
     softcap : float, optional
         A number c > 0: each score x becomes c tanh(x / c).
     sinks : array_like, optional
-        A logit of each head that has no key and no value: exp(sinks) is part of the sum
-        of every query's edges, and of lse. -inf: none.
+        A logit of each head, or of each head and query, that has no key and no value:
+        exp(sinks) is part of the sum of a query's edges, and of lse. -inf: none.
     scale : float, optional
         Default 1 / sqrt(D).
     return_lse : bool, default False

@@ -205,7 +205,8 @@ def _aligned(problem: Problem) -> dict[str, Any]:
         if not letters:  # an integer of each batch item
             continue
         absent = [axis for axis in (-3, -2, -1) if letters[axis] == "1"]
-        array = np.expand_dims(singles(operands[name]), absent)
+        array = singles(operands[name])
+        array = np.expand_dims(array.reshape(ROWS[name].whole(array.shape)), absent)
         # A table of all heads has no axis for them; rows and labels have any length.
         lengths = (1, 1, 1, *array.shape)[-3:]
         core = [

@@ -31,7 +31,7 @@ TOKENS = ("query", "key", "value")
 CLIP = 16  # Shaw's k of the base model
 #: Operands with something for each head, or each head and token.
 NO_TABLES = {
-    name for name, row in OPERANDS.items() if row.fit in ("tokens", "alone")
+    name for name, row in OPERANDS.items() if row.fit in ("tokens", "heads")
 } - {*TOKENS, "query_offset", "key_lengths"}
 
 

@@ -177,13 +177,14 @@ def gather(table: Floats, row: Ints, inside: Bools) -> Floats:
 def softmax(s: Floats, sinks: ArrayLike | None = None) -> tuple[Floats, Floats]:
     """p_ij = exp(s_ij - lse_i), lse_i = log Σ_j exp(s_ij); 0 and -inf if no key.
 
-    With sinks (H,), lse_i = log(exp(sinks[h]) + Σ_j exp(s_ij)). p is exp(s - max) / Σ
-    exp(s - max): where logits are as large as -1e18, lse is too coarse to subtract.
+    With sinks (H,) or (..., H, Lq), lse_i = log(exp(sink_i) + Σ_j exp(s_ij)). p is
+    exp(s - max) / Σ exp(s - max): where logits are as large as -1e18, lse is too coarse
+    to subtract.
     Neither result depends on the maximum, which therefore has no gradient.
     """
     xp, s, sinks = as_float64(s, sinks)
     # Without sinks the extra logit is -inf and adds nothing below.
-    sink = -np.inf if sinks is None else sinks[:, None, None]
+    sink = -np.inf if sinks is None else of_queries(sinks)[..., None]
     top = xp.maximum(xp.max(s, axis=-1, keepdims=True, initial=-np.inf), sink)
     # A row without a key has the maximum -inf, and -inf - (-inf) would be NaN.
     top = constant(xp.where(top == -np.inf, 0.0, top))
@@ -195,6 +196,11 @@ def softmax(s: Floats, sinks: ArrayLike | None = None) -> tuple[Floats, Floats]:
     total = xp.where(nothing, 1.0, total)
     lse = xp.where(nothing, -np.inf, top + xp.log(total))
     return p / total, lse[..., 0]
+
+
+def of_queries(sinks: Floats) -> Floats:
+    """Return sinks (H,) or (..., H, Lq) so that they broadcast to (..., H, Lq)."""
+    return sinks[:, None] if sinks.ndim == 1 else sinks
 
 
 def visible(see: Bools, attn_mask: ArrayLike | None) -> Bools:
@@ -234,8 +240,9 @@ def weigh(
     """
     xp = namespace(s)
     s = xp.where(visible(see, attn_mask), masked(s, attn_mask), -np.inf)
-    # The mask and the values may have batch axes that query and key lack.
-    batch = np.broadcast_shapes(s.shape[:-2], values.shape[:-3])
+    # The mask, the values and sinks may have batch axes that query and key lack.
+    of_sinks = () if sinks is None else np.shape(sinks)[:-1]  # (H,) has no axes to join
+    batch = np.broadcast_shapes(s.shape[:-2], values.shape[:-3], of_sinks)
     s = xp.broadcast_to(s, (*batch, *s.shape[-2:]))
     # Computed again, since the mask may have hidden more pairs than positions do.
     see = s != -np.inf
@@ -323,7 +330,8 @@ def attention(
     p_ij = exp(s_ij - lse_i), lse_i = log(exp(sink) + Σ_j exp(s_ij)),
     s_ij = cap(scale·[(q_i + u)·k_j + (q_i + v)·A[l] + k_j·C[l]]) + b[l] + mask_ij
     + Σ_{j < t ≤ i + query_offset} g_t, with A = rel_key, C = rel_query, W = rel_value,
-    b = rel_bias, g = log_decay, u and v = pos_bias_u and pos_bias_v, sink = sinks[h],
+    b = rel_bias, g = log_decay, u and v = pos_bias_u and pos_bias_v, sink = sinks[h]
+    or sinks[h, i],
     cap(x) = softcap·tanh(x / softcap) or x, l the row of the pair (i, j), and z the
     factor of dropout. With e = position_query, (e_i + v)·A[l] takes the place of
     scale·(q_i + v)·A[l].
@@ -331,7 +339,8 @@ def attention(
     Arguments and shapes are those of `relpos.attention`: query (..., H, Lq, D), key
     (..., Hk, Lk, D), value (..., Hk, Lk, Dv), tables (R, E), (H, R, E) or
     (..., H, R, E), rel_bias the same without E, pos_bias (D,) or (..., H, D), sinks
-    (H,), log_decay (..., H, Lk); of a tuple of labels T[l] is the sum of the rows.
+    (H,) or (..., H, Lq), log_decay (..., H, Lk); of a tuple of labels T[l] is the sum
+    of the rows.
     Returns out (..., H, Lq, Dv), or AttentionOutput(out, lse, weights) if asked for
     more.
     """

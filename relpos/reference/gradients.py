@@ -30,7 +30,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from relpos.reference._xp import ArrayLike, Bools, Floats, Rng, as_plain, names_alone
-from relpos.reference.formula import Terms, logits, moved_values, products, terms, weigh
+from relpos.reference.formula import (
+    Terms,
+    logits,
+    moved_values,
+    of_queries,
+    products,
+    terms,
+    weigh,
+)
 
 __all__ = ["AttentionGradients", "attention_backward"]
 
@@ -107,12 +115,11 @@ def attention_backward(
         gradients["attn_mask"] = sum_to(dS, np.shape(attn_mask))
     if sinks is not None:
         # A sink is a key without a value: its weight times what the softmax passes on.
-        sink = as_plain(sinks, dtype=np.float64)[:, None]
+        sink = of_queries(as_plain(sinks, dtype=np.float64))
         # lse is -inf where no key is visible and the sink is -inf too; its share is 0.
         share = np.where(lse == -np.inf, 0.0, np.exp(sink - lse))
-        # The two axes of 1 keep the heads aligned until the sums over queries are done.
-        of_heads = sum_to(share[..., None] * row, (*np.shape(sinks), 1, 1))
-        gradients["sinks"] = of_heads[:, 0, 0]
+        of_rows = sum_to(share * row[..., 0], sink.shape)
+        gradients["sinks"] = of_rows.reshape(np.shape(sinks))
     if x.g is not None:
         # g_t is in the logit of every key j before t.
         before = np.cumsum(dS, axis=-1) - dS  # Σ_{j < t} dS_ij

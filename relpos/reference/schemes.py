@@ -23,6 +23,7 @@ from relpos.reference.formula import (
     attend,
     default_scale,
     gather,
+    of_queries,
     offset_of,
     relative,
     softmax,
@@ -344,7 +345,7 @@ def graph_attention(
     (..., R, D | Dv), zeros where l < 0. With e = position_query (..., H, Lq, Dp),
     e_i·a_l takes the place of scale·q_i·a_l. The edges of query i are indptr[i] to
     indptr[i + 1] of indices (their keys) and labels. The softmax has one more logit,
-    sinks (H,), -inf without them. Without edges: out 0, lse = sinks.
+    sinks (H,) or (..., H, Lq), -inf without them. Without edges: out 0, lse = sinks.
     """
     arrays = as_float64(query, key, value, rel_key, rel_value, position_query, sinks)
     xp, q, k, v, a, w, e, sink = arrays
@@ -359,8 +360,10 @@ def graph_attention(
     a_e = with_rows(xp.zeros((keys.size, e.shape[-1])), a, label)
     v_e = with_rows(v[..., keys, :], w, label)
     # Tensors may each lack batch axes, and the results have all of them.
+    sink = xp.asarray(-np.inf) if sink is None else of_queries(sink)
     shapes = [x.shape[:-2] for x in (q, e, k_e, a_e, v_e)]
-    batch = np.broadcast_shapes(*shapes)
+    batch = np.broadcast_shapes(*shapes, sink.shape[:-1])
+    sink = xp.broadcast_to(sink, (*batch, q.shape[-2]))
     # Arrays without a query, so that a graph without queries still joins to a result.
     out = [xp.zeros((*batch, 0, v.shape[-1]))]
     lse = [xp.zeros((*batch, 0))]
@@ -376,7 +379,7 @@ def graph_attention(
             s = softcap * xp.tanh(s / softcap)
         # One edge at a time, as a query may have none.
         total = reduce(xp.logaddexp, xp.moveaxis(s, -1, 0), -np.inf)
-        total = xp.logaddexp(-np.inf if sink is None else sink, total)
+        total = xp.logaddexp(sink[..., i], total)
         lse.append(xp.broadcast_to(total, batch)[..., None])
         # A query without edges has no terms here, and its output is an empty sum.
         p = xp.exp(s - lse[-1])

@@ -82,10 +82,9 @@ def axes_of(name: str, shape: tuple[int, ...], batch: int) -> Axes:
         return (of_heads, None)[: len(shape)]
     # no axis of the grid cuts other letters, such as rows of tables, nor log_decay's: a
     # block needs the numbers of keys after its own, too
-    letters = ROWS[name].letters.replace("1", "")
-    # Letters name the last axes, of which an array may lack the first; batch axes are
-    # before them, aligned at the last one as NumPy broadcasts.
-    core = letters[max(0, len(letters) - len(shape)) :]
+    # Letters name the last axes, of which an array may lack some; batch axes are before
+    # them, aligned at the last one as NumPy broadcasts.
+    core = ROWS[name].letters_of(len(shape))
     leading = len(shape) - len(core)
     axes: list[Axis | None] = [*range(batch - leading, batch)]
     for letter in core:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from bad_attention import KINDS, LENGTHS, LONGER, NUMBERS, OUTSIDE, SHAPES, TOKENS
 from layouts import LAYOUTS
+from oracle import of_queries
 from problems import normal, qkv
 from random_problems import check_examples, runs
 from tolerances import assert_bitwise, assert_close, assert_lse_close
@@ -33,10 +34,10 @@ TERMS = (
 def softmax(logits, sinks=-np.inf):
     """Weights and lse in float64; nothing where a row is hidden.
 
-    sinks: a further logit of each head, whose weight is not returned.
+    sinks: a further logit of each row, whose weight is not returned.
     """
     logits = logits.astype(np.float64)
-    sinks = np.broadcast_to(np.reshape(sinks, (-1, 1, 1)), (*logits.shape[:-1], 1))
+    sinks = np.broadcast_to(of_queries(sinks)[..., None], (*logits.shape[:-1], 1))
     logits = np.concatenate([logits, sinks], axis=-1)
     top = logits.max(-1, keepdims=True)
     parts = np.exp(logits - np.where(np.isinf(top), 0.0, top))

@@ -62,7 +62,7 @@ def test_c_has_no_other_operands():
         ("rel_bias", "(R,), (H, R) or (..., H, R)"),
         ("pos_bias_v", "(D,), (H, D) or (..., H, D)"),
         ("position_query", "(..., H, Lq, Dp)"),
-        ("sinks", "(H,)"),
+        ("sinks", "(H,) or (..., H, Lq)"),
         ("log_decay", "(..., H, Lk)"),
         ("labels", "(..., Lq, Lk)"),
         ("key_ranges", "(..., Lq, 2)"),
@@ -158,13 +158,14 @@ GIVEN = {
     "pos_bias_u": (8,),
     "pos_bias_v": (2, 1, 4, 8),
     "position_query": (4, 5, 8),
+    "sinks": (3, 4, 1),
     "log_decay": (4, 6),
     "key_ranges": (1, 2),
     "query_offset": (),
     "key_lengths": (3,),
 }
 FULL = {
-    name: (*(() if row.fit == "alone" else BATCH), *row.shape(LENGTHS, ROWS))
+    name: (*BATCH, *row.shape(LENGTHS, ROWS))
     for name, row in OPERANDS.items()
     if name != "labels"  # which take the place of positions
 }

@@ -1,4 +1,4 @@
-"""Sinks: a further logit of each head in every row, in every engine."""
+"""Sinks: a further logit of each head, or of each head and query, in every engine."""
 
 from __future__ import annotations
 
@@ -43,6 +43,67 @@ def test_sinks_are_those_of_the_oracle(isa, engine, dtype):
     seen = np.random.default_rng(2).random((1, *ENGINES[engine][:2])) < 0.7
     seen[:, 1] = False
     settings |= {"attn_mask": seen}
+    check(inputs, settings, dtype)
+
+
+#: Sinks of queries: for each item, for all items, and one for all queries of a head.
+OF_QUERIES = {"item": (2, H, None), "shared": (H, None), "one": (2, H, 1)}
+
+
+def with_sinks_of_queries(engine, axes):
+    inputs, settings = problem(engine)
+    shape = [ENGINES[engine][0] if n is None else n for n in OF_QUERIES[axes]]
+    inputs["sinks"] = normal(np.random.default_rng(3), *shape)
+    inputs["sinks"][..., 0, 0] = -np.inf
+    return inputs, settings
+
+
+@every_engine
+@both_dtypes
+@pytest.mark.parametrize("axes", OF_QUERIES)
+def test_sinks_of_queries_are_those_of_the_oracle(isa, engine, dtype, axes):
+    inputs, settings = with_sinks_of_queries(engine, axes)
+    seen = np.random.default_rng(2).random((1, *ENGINES[engine][:2])) < 0.7
+    seen[:, 1] = False  # lse is the sink, and out 0
+    check(inputs, settings | {"attn_mask": seen}, dtype)
+
+
+@every_engine
+@pytest.mark.parametrize("axes", OF_QUERIES)
+def test_sinks_of_queries_follow_from_a_call_without(isa, engine, axes):
+    """out by sigmoid(lse - sink), and lse by logaddexp(lse, sink)."""
+    inputs, settings = with_sinks_of_queries(engine, axes)
+    got = run(inputs, settings, "float64")
+    sinks = inputs.pop("sinks")
+    without = run(inputs, settings, "float64")
+    share = 1 / (1 + np.exp(sinks - without.lse))
+    assert_close(got.out, without.out * share[..., None], "same_formula")
+    assert_close(got.lse, np.logaddexp(without.lse, sinks), "lse")
+
+
+@every_engine
+@both_dtypes
+def test_one_sink_of_a_head_may_be_written_out(isa, engine, dtype):
+    """The same bits forward; the gradients of the queries add up to the head's."""
+    inputs, settings = problem(engine)
+    got = run(inputs, settings, dtype)
+    rows = np.repeat(inputs["sinks"][:, None], ENGINES[engine][0], 1)
+    written = run(inputs | {"sinks": rows}, settings, dtype)
+    for mine, other in zip(written[:3], got[:3], strict=True):
+        assert_bitwise(mine, other)
+    ours, theirs = (x.context.backward(np.ones_like(x.out)) for x in (written, got))
+    assert ours.sinks.shape == rows.shape
+    assert_close(ours.sinks.sum(-1), theirs.sinks, "gradient")
+    assert_bitwise(ours.query, theirs.query)
+
+
+@every_engine
+@both_dtypes
+def test_sinks_of_few_batch_axes(engine, dtype):
+    """Batch axes broadcast, and a gradient is summed over those that were repeated."""
+    inputs, settings = problem(engine)
+    inputs["query"] = np.stack([inputs["query"], 0.5 * inputs["query"]])
+    inputs["sinks"] = normal(np.random.default_rng(3), 2, 1, H, ENGINES[engine][0])
     check(inputs, settings, dtype)
 
 
@@ -184,6 +245,41 @@ def test_merged_results_have_the_sink_of_one_part(lq, lk):
     out, lse = relpos.merge_attention(left.out, left.lse, right.out, right.lse)
     assert_close(out, whole.out, "same_formula")
     assert_close(lse, whole.lse, "lse")
+
+
+@both_dtypes
+@pytest.mark.parametrize("shape", [(H, 5), (2, H, 5), (2, H, 1)])
+def test_sinks_of_queries_along_edges(isa, dtype, shape):
+    """Those of attention where every pair without an edge is masked."""
+    rng = np.random.default_rng(9)
+    x = normal(rng, 3, 2, H, 5, 4)
+    sinks = normal(rng, *shape)
+    mask = rng.random((5, 5)) < 0.4
+    mask[2] = False
+    q, k, v, given = (y.astype(dtype) for y in (*x, sinks))
+    edges = np.array(np.nonzero(mask))[::-1]
+    got = relpos.graph_attention(
+        q, k, v, edges=edges, sinks=given, return_lse=True, return_context=True
+    )
+    want = relpos.attention(
+        q, k, v, mask, sinks=given, return_lse=True, return_context=True
+    )
+    assert_close(got.out, want.out, "forward")
+    assert_close(got.lse, want.lse, "lse")
+    ours, theirs = (
+        y.context.backward(np.ones_like(y.out), grad_lse=np.ones_like(y.lse))
+        for y in (got, want)
+    )
+    assert ours.sinks.shape == shape
+    assert_close(ours.sinks, theirs.sinks, "gradient")
+    assert_close(ours.query, theirs.query, "gradient")
+    indices, queries = edges[:, np.argsort(edges[1], kind="stable")]
+    indptr = np.searchsorted(queries, np.arange(6))
+    defined = reference.graph_attention(
+        *x, indptr, indices, sinks=sinks, return_lse=True
+    )
+    assert_close(got.out, defined.out, "forward")
+    assert_close(got.lse, defined.lse, "lse")
 
 
 @both_dtypes

@@ -227,6 +227,13 @@ def sinks(rng, shape, inputs, settings):
     return inputs | {"sinks": normal(rng, shape.heads)}
 
 
+def sinks_of_queries(rng, shape, inputs, settings):
+    """A sink of each query, or one for all items, with a row that sees no key."""
+    inputs = sinks(rng, shape, inputs, settings)
+    batch = shape.batch if rng.random() < 0.5 else ()
+    return inputs | {"sinks": normal(rng, *batch, shape.heads, shape.lq)}
+
+
 def position_query(rng, shape, inputs, settings):
     """A query of rel_key's own, narrower than the other."""
     if "rel_key" not in inputs:
@@ -265,6 +272,7 @@ VARIANTS = {
         scale,
         decay,
         sinks,
+        sinks_of_queries,
         position_query,
         softcap,
     )

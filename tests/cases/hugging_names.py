@@ -78,17 +78,13 @@ def _asking(names: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-#: Models whose sink for each query relpos refuses; before, their code stays eager.
-REFUSED = _asking(
-    "inkling2.Inkling2ForCausalLM@5.24 inkling2_loop.Inkling2LoopTextModel@5.24"
-)
-
 #: The models that are built, by folder and class; "+" is a decoder that attends across.
 _BUILT = """
     afmoe.AfmoeModel aimv2.Aimv2VisionModel albert.AlbertModel
     align.AlignTextModel altclip.AltCLIPVisionModel altclip.AltRobertaModel
     apertus1p5.Apertus1p5TextModel@5.24 codegen.CodeGenModel@5.24 dory.DoryModel@5.24
-    gptj.GPTJModel@5.24 lara_mini.LaraMiniModel@5.24 layoutlmv3.LayoutLMv3Model@5.24
+    gptj.GPTJModel@5.24 inkling2_loop.Inkling2LoopTextModel@5.24
+    lara_mini.LaraMiniModel@5.24 layoutlmv3.LayoutLMv3Model@5.24
     omniasr.OmniASRAudioModel@5.24 pp_doclayout_v2.PPDocLayoutV2ReadingOrder@5.24
     apertus.ApertusModel arcee.ArceeModel aria.AriaTextModel axk1.AXK1Model
     bart.BartModel beam.BeamModel beit.BeitBackbone bert.BertLMHeadModel+
@@ -185,7 +181,7 @@ _BUILT = """
     xlm_roberta_xl.XLMRobertaXLModel xlm_roberta_xl.XLMRobertaXLModel+
     yolos.YolosModel youtu.YoutuModel
 """
-MODELS = tuple(name for name in _asking(_BUILT) if name not in REFUSED)
+MODELS = _asking(_BUILT)
 
 #: The attention classes that no model above has, by the reason.
 _NOT_BUILT = {

@@ -197,7 +197,11 @@ def draw_softmax_arguments(draw, sizes, rng, is_causal):
         axes = (*draw(batch_axes(sizes.batch)), sizes.heads, sizes.lk)
         inputs["log_decay"] = normal(rng, *axes, scale=0.5)
     if draw(st.booleans()):
-        sinks = normal(rng, sizes.heads)
+        axes = (sizes.heads,)
+        if draw(st.booleans()):  # of each query
+            queries = draw(st.sampled_from([1, sizes.lq]))
+            axes = (*draw(batch_axes(sizes.batch)), sizes.heads, queries)
+        sinks = normal(rng, *axes)
         inputs["sinks"] = np.where(rng.random(sinks.shape) < 0.2, -np.inf, sinks)
     if draw(st.booleans()):
         keywords |= {"dropout_p": 0.25, "rng": draw(st.integers(0, 2**32))}

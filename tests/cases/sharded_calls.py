@@ -33,7 +33,7 @@ def visible(draw, rng):
 def masked(draw, rng):
     return {
         "attn_mask": np.where(rng.random((H, LQ, LK)) < 0.3, -np.inf, draw(1)),
-        "sinks": draw(H),
+        "sinks": draw(B, H, LQ),
         "softcap": 2.0,
     }
 

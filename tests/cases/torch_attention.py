@@ -148,7 +148,7 @@ CALLS = {
     "graph": _call(
         "graph_attention",
         17,
-        {"rel_key": (3, DP), "position_query": (H, LQ, DP), "sinks": (H,)},
+        {"rel_key": (3, DP), "position_query": (H, LQ, DP), "sinks": (H, LQ)},
         edges=EDGES,
         labels=np.array([0, 1, 2, -1, 1, 0]),
     ),

@@ -275,12 +275,15 @@ lay_sinks(case_t *c)
     rp_attention *p = &c->g.forward;
     double most = c->dtype == RP_F32 ? 0x1.fffffep127 : 0x1.fffffffffffffp1023;
     const double large[] = {40, 60, 64, 200, 1e4, -1e4, most, -most, -INFINITY};
-    operand_t *o = lay_numbers(c, "sinks", &p->sinks, 0, p->H, 1, 1, REPEAT_BATCH);
+    operand_t *o = lay_numbers(c, "sinks", &p->sinks, 0, p->H, p->Lq, 1,
+                               choose_repeat(s, REPEAT_BATCH | REPEAT_ROWS));
     if (c->numbers != SINKS)
         return;
     int is_scaled = once_in(s, 2);
-    for (int64_t h = 0; h < p->H; h++)
-        put_number(o, item_at(o, 0, h, 0, 0), large[pick(s, is_scaled ? 3 : 9)]);
+    for (int64_t b = 0; b < p->B; b++)
+        for (int64_t h = 0; h < p->H; h++)
+            for (int64_t i = 0; i < p->Lq; i++)
+                put_number(o, item_at(o, b, h, i, 0), large[pick(s, is_scaled ? 3 : 9)]);
     if (is_scaled)
         scale_numbers(operand_of(c, &p->value), 1e20);
 }

@@ -315,7 +315,7 @@ weigh(row_t *x)
 {
     const rp_attention *p = &x->c->g.forward;
     double sink =
-        p->sinks.data ? number_of(x->c, &p->sinks, x->b, x->h, 0, 0) : -INFINITY;
+        p->sinks.data ? number_of(x->c, &p->sinks, x->b, x->h, x->i, 0) : -INFINITY;
     double top = sink;
     for (int64_t k = 0; k < x->n; k++)
         if (!x->cells[k].is_hidden && x->cells[k].s > top)

@@ -178,7 +178,7 @@ expect_gradients(const row_t *x, term_t *dp)
     const double grad_lse = number_of(c, &g->grad_lse, x->b, x->h, x->i, 0);
     const delta_t delta = find_delta(x, dp);
     const double sink = weight_off(x, x->sink, 2);
-    expect(x, &g->grad_sinks, x->h, 0, 0, x->sink * (grad_lse - delta.sum),
+    expect(x, &g->grad_sinks, x->h, x->i, 0, x->sink * (grad_lse - delta.sum),
            sink * (fabs(grad_lse) + delta.size) + (x->sink + sink) * delta.off);
     for (int64_t k = 0; k < x->n; k++) {
         const cell_t *cell = &x->cells[k];

@@ -45,7 +45,8 @@ lay_shared_sums(case_t *c)
             choose_repeat(s, axes));
     lay_sum(c, "grad_log_decay", &g->grad_log_decay, &p->log_decay.array,
             p->log_decay.rows, 1, choose_repeat(s, REPEAT_BATCH));
-    lay_sum(c, "grad_sinks", &g->grad_sinks, &p->sinks, 1, 1, REPEAT_BATCH);
+    lay_sum(c, "grad_sinks", &g->grad_sinks, &p->sinks, p->Lq, 1,
+            choose_repeat(s, REPEAT_BATCH | REPEAT_ROWS));
 }
 
 static void

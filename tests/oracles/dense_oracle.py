@@ -17,6 +17,7 @@ from oracle import (
     Result,
     batch_shape,
     dropout_seed,
+    of_queries,
     with_defaults,
 )
 
@@ -219,9 +220,8 @@ class Operands:
         e = options["position_query"]
         self.e = self.q if e is None else _full(e, batch, np.shape(e)[-3:])
         self.scales = scale, scale if e is None else 1.0
-        self.sinks = options["sinks"]
-        if self.sinks is None:
-            self.sinks = np.full(heads, -np.inf)
+        sinks = -np.inf if options["sinks"] is None else of_queries(options["sinks"])
+        self.sinks = _full(sinks, batch, (heads, lq))
         self.mask = _full(_additive(attn_mask), batch, self.shape)
         if options["key_ranges"] is not None:
             begin, end = np.moveaxis(
@@ -244,12 +244,11 @@ def _additive(mask):
 
 
 def _softmax(scores, sinks):
-    """lse and probabilities (H, Lq, Lk) of rows beside the sink of their head.
+    """lse and probabilities (H, Lq, Lk) of rows with their sinks (H, Lq).
 
     All -inf: -inf and zeros.
     """
-    sinks = np.broadcast_to(np.asarray(sinks)[:, None, None], (*scores.shape[:-1], 1))
-    scores = np.concatenate([scores, sinks], axis=-1)
+    scores = np.concatenate([scores, sinks[..., None]], axis=-1)
     top = np.max(scores, axis=-1, keepdims=True)
     top = np.where(top == -np.inf, 0.0, top)
     exps = np.exp(scores - top)
@@ -292,7 +291,7 @@ def attention(
             relative, is_causal, options["window"], operands.lengths[b], lk
         )
         scores = np.where(hidden, -np.inf, scores + operands.mask[b])
-        lse, weights = _softmax(scores, operands.sinks)
+        lse, weights = _softmax(scores, operands.sinks[b])
         results.append(
             (_output(weights * z[b], operands.v[b], tables, where), lse, weights)
         )

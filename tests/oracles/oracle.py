@@ -138,13 +138,19 @@ def several(labels):
     return labels if isinstance(labels, tuple) else (labels,)
 
 
+def of_queries(sinks):
+    """Sinks of each head, or of each head and query, with an axis for the queries."""
+    sinks = np.asarray(sinks)
+    return sinks[:, None] if sinks.ndim == 1 else sinks
+
+
 def batch_shape(arrays, mask, options):
     """Common batch axes of all operands; each counts its axes left of the heads."""
     shapes = [x.shape[:-3] for x in arrays]
     shapes += [np.shape(options[name])[:-3] for name in TABLES[:3]]
     shapes += [np.shape(mask)[:-3], *(np.shape(options[name])[:-2] for name in BIASES)]
     shapes += [np.shape(labels)[:-2] for labels in several(options["labels"])]
-    names = ("log_decay", "key_ranges", *VECTORS)
+    names = ("log_decay", "key_ranges", "sinks", *VECTORS)
     shapes += [np.shape(options[name])[:-2] for name in names]
     shapes += [np.shape(options["position_query"])[:-3]]
     shapes += [np.shape(options[name]) for name in ("query_offset", "key_lengths")]
@@ -189,9 +195,8 @@ class _Problem:
             np.broadcast_to(x, (*batch, heads, np.shape(x)[-1])).astype(kind)
             for x in vectors
         )
-        self.sinks = np.full(heads, -np.inf, kind)
-        if options["sinks"] is not None:
-            self.sinks = np.asarray(options["sinks"]).astype(kind)
+        sinks = -np.inf if options["sinks"] is None else of_queries(options["sinks"])
+        self.sinks = np.broadcast_to(sinks, (*batch, heads, lq)).astype(kind)
         decay = np.zeros(()) if options["log_decay"] is None else options["log_decay"]
         self.decay = np.broadcast_to(decay, (*batch, heads, lk)).astype(kind)
         self._place_tables()
@@ -307,7 +312,7 @@ def attention(
         for h in range(heads):
             for i in range(lq):
                 logits = {j: problem.logit(b, h, i, j) for j in range(lk)}
-                logits["sink"] = problem.sinks[h]
+                logits["sink"] = problem.sinks[b][h, i]
                 lse[b][h, i], probabilities = _softmax(logits, problem.kind.type)
                 probabilities.pop("sink", None)
                 for j, p in probabilities.items():

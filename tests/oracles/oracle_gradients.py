@@ -150,7 +150,7 @@ def _slope(arguments, b, options):
 @np.errstate(all="ignore")
 def _sink_shares(sinks, lse):
     """Return the weight of each row's sink; 0 in a row without a visible key."""
-    return np.where(lse == -np.inf, 0.0, np.exp(np.asarray(sinks)[:, None] - lse))
+    return np.where(lse == -np.inf, 0.0, np.exp(sinks - lse))
 
 
 def _fold(name, full, batch, shape):
@@ -158,8 +158,8 @@ def _fold(name, full, batch, shape):
     if name in ("key", "value"):  # query heads that share a key head
         group = full.shape[1] // shape[-3]
         full = full.reshape(len(full), shape[-3], group, *full.shape[2:]).sum(2)
-    if name == "sinks":
-        return full.sum(0)
+    if name == "sinks" and len(shape) == 1:
+        return full.sum((0, 2))
     if name in VECTORS:
         full = full[:, :, 0]
     return sum_to(full.reshape(*batch, *full.shape[1:]), shape)
@@ -206,7 +206,7 @@ def gradients(
         row = grad_lse[b] + (mean if magnitude else -mean)
         ds = p * (dp + row)
         items.append(
-            {"sinks": (shares[b] * row[..., 0]).sum(-1)}
+            {"sinks": shares[b] * row[..., 0]}
             | item.of_scores(ds, _slope(operands, b, options))
             | item.of_weights(z[b] * p, grad_out[b])
         )

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import warnings
+from functools import partial
 from types import SimpleNamespace
 
 import hugging_models as models
@@ -488,10 +489,31 @@ def test_window_without_mask(attend, operands):
     assert close(attend(module, *operands, None, sliding_window=3)[0], wanted)
 
 
-@pytest.mark.parametrize("name", ["cache", "indices", "sinks", "alibi"])
+@pytest.mark.parametrize("name", ["cache", "indices", "alibi"])
 def test_what_changes_the_result_is_refused(attend, operands, name):
     with pytest.raises(ValueError, match=rf"{name}: got a Tensor; expected None"):
         attend(Module(), *operands, None, **{name: torch.zeros(2)})
+
+
+def test_sinks_of_heads_and_of_queries(attend, operands):
+    """A logit of each query, (B, H, Lq, 1), as a further key whose value is 0."""
+    query, key, value = operands
+    shape = (*query.shape[:3], 1)
+    sinks = torch.randn(shape, generator=torch.Generator().manual_seed(5))
+    groups = query.shape[1] // key.shape[1]
+    keys, values = (x.repeat_interleave(groups, dim=1) for x in (key, value))
+    scores = query @ keys.mT / query.shape[-1] ** 0.5
+    weights = torch.cat([scores, sinks], dim=-1).softmax(dim=-1)[..., :-1]
+    call = partial(attend, Module(), *operands, None, is_causal=False)
+    wanted = (weights @ values).transpose(1, 2)
+    torch.testing.assert_close(call(sinks=sinks)[0], wanted)
+    one = sinks[0, :, 0, 0]  # of each head
+    rows = one[:, None, None].expand(shape)
+    torch.testing.assert_close(call(s_aux=one)[0], call(sinks=rows)[0])
+    with pytest.raises(ValueError, match="sinks: got a Tensor, and so is s_aux"):
+        call(s_aux=one, sinks=sinks)
+    with pytest.raises(ValueError, match=r"sinks: got shape .*; expected \(B, H, Lq, 1"):
+        call(sinks=sinks[..., 0])
 
 
 def test_packed_sequences_need_their_mask(attend, operands):

@@ -10,7 +10,7 @@ import hugging_every as every
 import pytest
 import torch
 import transformers
-from hugging_names import MODELS, NOT_BUILT, REFUSED
+from hugging_names import MODELS, NOT_BUILT
 
 import relpos.torch as rt
 from relpos.torch._transformers import served, unserved
@@ -117,14 +117,6 @@ def test_equals_eager(name, seen):
     assert compared
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_a_sink_for_each_query_is_refused(name, seen):
-    model = built(name, "relpos")
-    note(seen, name, model)
-    with pytest.raises(ValueError, match="sinks: got a Tensor; expected None"):
-        model(**every.call_of(model, "none", across=False))
-
-
 @pytest.mark.parametrize("name", ALONE)
 def test_attention_alone_equals_eager(name):
     kind = getattr(importlib.import_module(ESMFOLD2), name)
@@ -144,7 +136,7 @@ def test_attention_alone_equals_eager(name):
 @pytest.fixture
 def whole(seen):
     """Build all models that are not in `seen` yet, as where a test runs alone."""
-    for name in {*MODELS, *REFUSED} - seen.keys():
+    for name in {*MODELS} - seen.keys():
         note(seen, name, built(name, "relpos"))
     return seen
 
@@ -189,8 +181,6 @@ def test_models_run_by_relpos_where_the_table_says_so(whole, rows):
                 assert ways <= allowed.get(rows[kind].register, ways), (name, kind)
                 compared += 1
     assert compared > 250
-    for name in REFUSED:
-        assert all(rows[kind].register == served.NO for kind in whole[name][1]), name
 
 
 def test_the_table_knows_who_makes_a_dense_bias(whole, dense):

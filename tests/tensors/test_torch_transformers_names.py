@@ -326,8 +326,8 @@ def test_harmless_arguments_are_taken(kind):
     assert torch.equal(attend(**call, **harmless, **terms)[0], wanted)
     own = TransformersKwargs.__annotations__.keys()  # what transformers may hand on
     assert own - {"is_causal"} <= names.WITHOUT_EFFECT
-    with pytest.raises(ValueError, match=r"^sinks: got a Tensor; expected None"):
-        attend(**call, sinks=torch.ones(1))
+    with pytest.raises(ValueError, match=r"^alibi: got a Tensor; expected None"):
+        attend(**call, alibi=torch.ones(1))
 
 
 @pytest.mark.parametrize("kind", ["WavLMAttention", "Wav2Vec2ConformerSelfAttention"])

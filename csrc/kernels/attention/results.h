@@ -44,7 +44,7 @@ write_row(const rp_results *results, const rp_array *sinks, int64_t b, int64_t h
     if (results->row_sum.data)
         *(T *)rp_at(&results->row_sum, b, h, i) = row.sum;
     if (results->lse.data)
-        *(T *)rp_at(&results->lse, b, h, i) = row_lse(sinks, b, h, row);
+        *(T *)rp_at(&results->lse, b, h, i) = row_lse(sinks, b, h, i, row);
 }
 
 #endif

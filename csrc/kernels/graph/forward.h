@@ -196,7 +196,7 @@ graph_unit(void *context, int64_t unit, int worker)
     row.part = row.out + plan->width;
     for (int64_t i = first; i < last; i++) {
         int64_t end = p->indptr[i + 1];
-        row.running = start_softmax(&p->sinks, b, h);
+        row.running = start_softmax(&p->sinks, b, h, i);
         memset(row.out, 0, (size_t)plan->width * sizeof(T));
         scale_queries(p, b, h, i, row.query, row.relative);
         for (int64_t e = p->indptr[i]; e < end; e += RP_EDGES) {

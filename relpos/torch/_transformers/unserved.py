@@ -136,11 +136,6 @@ REASONS = {
 
 #: Classes that ask the registry, and whose attention by relpos is an error.
 REFUSED = {
-    "a sink for each query, which relpos does not have": """
-        inkling2.Inkling2FullAttention inkling2.Inkling2SlidingAttention
-        inkling2_loop.Inkling2LoopFullAttention
-        inkling2_loop.Inkling2LoopSlidingAttention
-    """,
     "a choice of keys by indices, which relpos does not have": """
         axk2.AXK2Attention deepseek_v32.DeepseekV32Attention
         glm_moe_dsa.GlmMoeDsaAttention hy_v4.HYV4Attention hy_v4_vl.HYV4VLAttention
@@ -151,7 +146,9 @@ REFUSED = {
 DENSE = """
     beit.BeitAttention doge.DogeAttention
     granite_speech5.GraniteSpeech5EncoderAttention inkling.InklingAttention
-    layoutlmv3.LayoutLMv3SelfAttention longt5.LongT5Attention mt5.MT5Attention
+    inkling2.Inkling2FullAttention inkling2.Inkling2SlidingAttention
+    inkling2_loop.Inkling2LoopFullAttention
+    inkling2_loop.Inkling2LoopSlidingAttention layoutlmv3.LayoutLMv3SelfAttention longt5.LongT5Attention mt5.MT5Attention
     nemotron_asr_streaming.NemotronAsrStreamingEncoderAttention
     parakeet.ParakeetEncoderAttention
     phi4_multimodal.Phi4MultimodalAudioAttention pix2struct.Pix2StructTextAttention

@@ -109,7 +109,6 @@ correct_ends_unit(void *context, int64_t index, int worker)
     table_end_t ends[2] = {find_end(gp, index, b, h, end_row(gp, 0)),
                            find_end(gp, index, b, h, end_row(gp, p->rel_key.rows - 1))};
     rp_interval seen[RP_CHUNKS];
-    const T sink = sink_of(&p->sinks, b, h);
     for (int64_t chunk = 0; chunk < gp->chunks; chunk++)
         seen[chunk] = chunk_queries(gp, b, chunk);
     for (int64_t i = 0; i < p->Lq; i++) {
@@ -120,6 +119,7 @@ correct_ends_unit(void *context, int64_t index, int worker)
         if (chunk == gp->chunks)
             continue;
         T *sums = query_sums_of(gp, relative_sums(gp), index, chunk);
+        T sink = sink_of(&p->sinks, b, h, i);
         double share = sink_share(sink, head.max[i], head.norm[i]);
         double sum = lse->data ? *(const T *)rp_at(lse, b, h, i) : 0;
         correct_query(gp, seen, ends, index, i, sum + share * head.delta[i],

@@ -56,7 +56,6 @@ REFUSED = {
     "past_key_values",
     "read_index",
     "score_mod",
-    "sinks",
     "v_cache",
     "write_index",
 }

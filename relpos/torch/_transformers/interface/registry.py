@@ -70,6 +70,7 @@ def attention_function(
     is_causal: bool | None = None,
     softcap: float | None = None,
     s_aux: torch.Tensor | None = None,
+    sinks: torch.Tensor | None = None,
     position_bias: torch.Tensor | None = None,
     sliding_window: int | None = None,
     query_offset: int | None = None,
@@ -132,11 +133,27 @@ def attention_function(
         enable_gqa=query.shape[1] != key.shape[1],
         query_offset=query_offset,
         softcap=softcap,
-        sinks=s_aux,
+        sinks=_sinks_of(s_aux, sinks),
         weighed=wants_weights(module, keywords),
         **settings,
     )
     return out.transpose(1, 2).contiguous(), weights
+
+
+def _sinks_of(
+    of_heads: torch.Tensor | None, of_queries: torch.Tensor | None
+) -> torch.Tensor | None:
+    """Return the sinks of a model, which has them for each head or for each query."""
+    if of_queries is None:
+        return of_heads
+    if of_heads is not None:
+        raise ValueError("sinks: got a Tensor, and so is s_aux; expected one of them")
+    if of_queries.dim() != 4 or of_queries.shape[-1] != 1:
+        raise ValueError(
+            f"sinks: got shape {tuple(of_queries.shape)}; expected (B, H, Lq, 1), a "
+            "logit of each query"
+        )
+    return of_queries[..., 0]
 
 
 def attend(

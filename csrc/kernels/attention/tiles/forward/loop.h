@@ -29,8 +29,10 @@ start_queries(const plan_t *plan, queries_t *q, int64_t b, int64_t h, int64_t i0
     q->saved_column = -1;
     pack_queries(plan, b, h, i0, q->rows, q->rows_pad, q->content, q->relative);
     memset(q->out, 0, (size_t)(q->rows_pad * plan->Dv_pad) * sizeof(T));
-    running_t start = start_softmax(&p->sinks, b, h);
+    running_t start = start_softmax(&p->sinks, b, h, i0);
     for (int m = 0; m < BQ; m++) {
+        if (p->sinks.row != 0 && 0 < m && m < q->rows)
+            start = start_softmax(&p->sinks, b, h, i0 + m);
         q->max[m] = start.max;
         q->sum[m] = start.sum;
     }
