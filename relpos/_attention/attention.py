@@ -180,8 +180,9 @@ def attention(
     A is `rel_key`, C `rel_query`, W `rel_value`, b `rel_bias`, g `log_decay`, u and v
     are `pos_bias_u` and `pos_bias_v`; cap(x) is c tanh(x / c) for c `softcap`, else x;
     sink is the entry of `sinks` for the head, or for the head and query i, -inf by
-    default. A query that sees no key gets out 0 and lse = sink. With a `position_query` e, :math:`(e_i + v) A_l` takes the
-    place of :math:`scale \, (q_i + v) A_l`.
+    default. A query that sees no key gets out 0 and lse = sink. With a
+    `position_query` e, :math:`(e_i + v) A_l` takes the place of
+    :math:`scale \, (q_i + v) A_l`.
 
     Dimension letters: H query heads, Hk key heads, Lq and Lk lengths, D, Dv and Dp
     columns, R table rows. Batch axes ``...`` of all arguments broadcast as in NumPy.

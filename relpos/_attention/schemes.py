@@ -481,10 +481,11 @@ def graph_attention(
         out_i &= \sum_{e \text{ of } i} p_e (v_j + W_l)
 
     where A is `rel_key`, W `rel_value` and sink the entry of `sinks` for the head, or
-    for the head and query i, -inf by default; with a `position_query` e, :math:`e_i A_l` takes the place of
-    :math:`scale \, q_i A_l`. This is `attention` with ``labels`` and all absent edges
-    masked, in time and memory that grow with the edges instead of Lq Lk. An edge that
-    is there twice counts twice. A query without edges gets out 0 and lse = sink.
+    for the head and query i, -inf by default; with a `position_query` e,
+    :math:`e_i A_l` takes the place of :math:`scale \, q_i A_l`. This is `attention`
+    with ``labels`` and all absent edges masked, in time and memory that grow with the
+    edges instead of Lq Lk. An edge that is there twice counts twice. A query without
+    edges gets out 0 and lse = sink.
 
     Parameters
     ----------

@@ -493,9 +493,10 @@ def no_double_backward(name: str) -> NotImplementedError:
 # Operands of attention have batch axes, which broadcast, so that a new one comes first.
 # As it has to be aligned with the others', the axes that an operand lacks are put in
 # behind it. Operands that may have no batch axes (sinks, buckets, FIRE's parameters, a
-# graph) take a call for each item, and so does dropout, whose pattern is that of a call, and
-# an operand whose axes are too few, since the new one would be taken for one. Of other
-# functions, `TensorFunction.leads` names the operands that take a leading axis.
+# graph) take a call for each item, and so does dropout, whose pattern is that of a
+# call, and an operand whose axes are too few, since the new one would be taken for
+# one. Of other functions, `TensorFunction.leads` names the operands that take a leading
+# axis.
 
 #: Operands of attention with batch axes, and how many others they have at most.
 AXES = {name: row.axes for name, row in ROWS.items() if row.fit != "heads"}

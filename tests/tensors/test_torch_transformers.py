@@ -512,7 +512,7 @@ def test_sinks_of_heads_and_of_queries(attend, operands):
     torch.testing.assert_close(call(s_aux=one)[0], call(sinks=rows)[0])
     with pytest.raises(ValueError, match="sinks: got a Tensor, and so is s_aux"):
         call(s_aux=one, sinks=sinks)
-    with pytest.raises(ValueError, match=r"sinks: got shape .*; expected \(B, H, Lq, 1"):
+    with pytest.raises(ValueError, match=r"sinks: got shape .*expected \(B, H, Lq, 1"):
         call(sinks=sinks[..., 0])
 
 

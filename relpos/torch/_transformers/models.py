@@ -15,7 +15,7 @@ def register() -> None:
 
     From then on ``attn_implementation="relpos"`` is an attention of every model that
     asks transformers' registry for one: scale, dropout, masks, windows, caps
-    (``softcap``), sinks (``s_aux``), fewer key heads, caches and the dense
+    (``softcap``), sinks (``s_aux``, ``sinks``), fewer key heads, caches and the dense
     ``position_bias`` of T5, Wav2Vec2-Conformer and Inkling are those of `attention`. A
     function that makes masks is registered too, without which models would have none.
 
@@ -71,7 +71,8 @@ def replace_attention(
     and no array of Lq x Lk is made for each head.
     The model has the same results, and may be trained, saved and loaded as before.
 
-    - Text: DeBERTa in all versions, MPNet, XLNet, BLOOM, MPT, T5, mT5, Inkling.
+    - Text: DeBERTa in all versions, MPNet, XLNet, BLOOM, MPT, T5, mT5, Inkling,
+      Inkling 2, Inkling 2 Loop.
     - Speech: WavLM, SEW-D, Wav2Vec2-Conformer and FastSpeech2-Conformer with relative
       positions, VITS, the encoder of SpeechT5, the audio encoders of Gemma 3n and 4.
     - Vision: SAM, SAM-HQ, ViTDet, SegGPT, SLANeXt, GOT-OCR2, DeepSeek-OCR2,

@@ -148,7 +148,8 @@ DENSE = """
     granite_speech5.GraniteSpeech5EncoderAttention inkling.InklingAttention
     inkling2.Inkling2FullAttention inkling2.Inkling2SlidingAttention
     inkling2_loop.Inkling2LoopFullAttention
-    inkling2_loop.Inkling2LoopSlidingAttention layoutlmv3.LayoutLMv3SelfAttention longt5.LongT5Attention mt5.MT5Attention
+    inkling2_loop.Inkling2LoopSlidingAttention layoutlmv3.LayoutLMv3SelfAttention
+    longt5.LongT5Attention mt5.MT5Attention
     nemotron_asr_streaming.NemotronAsrStreamingEncoderAttention
     parakeet.ParakeetEncoderAttention
     phi4_multimodal.Phi4MultimodalAudioAttention pix2struct.Pix2StructTextAttention

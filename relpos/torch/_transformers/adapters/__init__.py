@@ -19,6 +19,7 @@ from relpos.torch._transformers.adapters import (  # noqa: F401
     gemma3n,
     gemma4,
     inkling,
+    inkling2,
     mpnet,
     mpt,
     sam,

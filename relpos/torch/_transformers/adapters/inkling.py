@@ -54,15 +54,10 @@ class _InklingAttention(Caching, Asking):
         **keywords: Any,
     ) -> Any:
         cache = self.check_call(cache, past_key_values, attention_mask, keywords)
-        offset = 0
+        layer, queries = self.layer_idx, hidden_states.shape[1]
+        offset = offset_in(cache, queries, layer)
         if cache is not None:
-            layer, queries = self.layer_idx, hidden_states.shape[1]
-            # a cache with a window has dropped the keys before this one
-            first_key = cache.get_mask_sizes(queries, layer)[1]
-            before = int(cache.get_query_offset(layer))
-            # Positions are counted from the first key that is there.
-            offset = before - int(first_key)
-            cache = _Counted(cache, before)
+            cache = _Counted(cache, int(cache.get_query_offset(layer)))
         original: Any = super()
         return original.forward(
             hidden_states,
@@ -75,12 +70,29 @@ class _InklingAttention(Caching, Asking):
 
     def position_terms(self, position_query: torch.Tensor) -> Terms:
         """Return the query (B, H, Lq, d_rel) with the curves by distance."""
-        curves = self.rel_logits_proj.proj
-        return {
-            "position_query": position_query,
-            # The curves (d_rel, distances) begin at distance 0, and a table at the
-            # farthest past. Keys that are farther away have no term.
-            "rel_key": curves.T.flip(0),
-            "min_relative_position": 1 - curves.shape[1],
-            "beyond": "zero",
-        }
+        return terms_of_curves(position_query, self.rel_logits_proj.proj)
+
+
+def offset_in(cache: Any, queries: int, layer: int) -> int:
+    """Return the position of a call's first query, from the first key that is there.
+
+    A cache with a window has dropped the keys before that key.
+    """
+    if cache is None:
+        return 0
+    first_key = cache.get_mask_sizes(queries, layer)[1]
+    return int(cache.get_query_offset(layer)) - int(first_key)
+
+
+def terms_of_curves(position_query: torch.Tensor, curves: torch.Tensor) -> Terms:
+    """Return the query (B, H, Lq, d_rel) with curves (d_rel, distances) as a table.
+
+    Curves begin at distance 0, and a table at the farthest past. Keys that are farther
+    away have no term.
+    """
+    return {
+        "position_query": position_query,
+        "rel_key": curves.T.flip(0),
+        "min_relative_position": 1 - curves.shape[1],
+        "beyond": "zero",
+    }
