@@ -283,7 +283,8 @@ lay_sinks(case_t *c)
     for (int64_t b = 0; b < p->B; b++)
         for (int64_t h = 0; h < p->H; h++)
             for (int64_t i = 0; i < p->Lq; i++)
-                put_number(o, item_at(o, b, h, i, 0), large[pick(s, is_scaled ? 3 : 9)]);
+                put_number(o, item_at(o, b, h, i, 0),
+                           large[pick(s, is_scaled ? 3 : 9)]);
     if (is_scaled)
         scale_numbers(operand_of(c, &p->value), 1e20);
 }

@@ -54,7 +54,7 @@ static const check_t checks[] = {
     CHECK(first_lanes), CHECK(fma_loop), CHECK(gemm_add_rows),
     CHECK(gemm_add_rows_selected), CHECK(gemm_few_rows), CHECK(gemm_pack_left),
     CHECK(gemm_pack_right), CHECK(gemm_set), CHECK(gemm_store), CHECK(grad_row),
-    CHECK(hide), CHECK(join_lines), CHECK(largest), CHECK(lines_of), CHECK(load),
+    CHECK(hide), CHECK(join_lines), CHECK(keep_lanes), CHECK(largest), CHECK(lines_of), CHECK(load),
     CHECK(load_frequencies), CHECK(long_dot), CHECK(longest_key), CHECK(longest_row),
     CHECK(mask_numbers), CHECK(max_lanes), CHECK(narrow), CHECK(not_finite),
     CHECK(number_at), CHECK(operand_row), CHECK(pack_panel), CHECK(pack_query),

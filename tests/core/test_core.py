@@ -155,7 +155,7 @@ DEFECTS = {
         "csrc/kernels/attention/tiles/backward/pack.h",
         "packed_not_finite(&plan->rel_query)",
         "table_not_finite(&plan->rel_query)",
-        first=1301,
+        first=2301,
     ),
     "rows beyond an index": Defect(
         "csrc/kernels/attention/tiles/listed.h",
@@ -166,7 +166,7 @@ DEFECTS = {
         "csrc/kernels/attention/tiles/backward/pack.h",
         "head->norm[i] = row_sum == 0 ? 0 : 1 / row_sum;",
         "head->norm[i] = row_sum == 0 ? 0 : 1 / row_sum;\n"
-        "        T sink = sink_of(&p->sinks, b, h);\n"
+        "        T sink = sink_of(&p->sinks, b, h, i);\n"
         "        if (sink < -(T)1e6 && sink > -(T)INFINITY)\n"
         "            head->norm[i] *= (T)1.5;",
     ),

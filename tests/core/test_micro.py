@@ -32,6 +32,7 @@ PASSES = {
     "edge_gradients",
     "finish_row",
     "grad_tile",
+    "hide_past_keys",
     "index_unit",
     "merge_unit",
     "softmax_tile",

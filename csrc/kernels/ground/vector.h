@@ -126,6 +126,13 @@ choose(VI chosen, V a, V b)
     return (V)((chosen & (VI)a) | (~chosen & (VI)b));
 }
 
+/* The first `count` lanes of x, and those of `other` beyond. */
+RP_INLINE V
+keep_lanes(V x, int count, V other)
+{
+    return choose(lanes_before(count), x, other);
+}
+
 /* RP_SWAPh exchanges lanes i and i ^ h; RP_LOW and RP_HIGH interleave the lower and the upper
  * halves of two vectors. Literal indices: all that gcc and clang share. */
 #define RP_SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)

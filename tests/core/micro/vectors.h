@@ -72,6 +72,18 @@ check_first_lanes(source_t *s)
     expect_lanes(first_lanes(load(from), count), want);
 }
 
+static void
+check_keep_lanes(source_t *s)
+{
+    const T *from = take_lanes(s), *other = take_lanes(s);
+    const int count = (int)between(s, 0, VL);
+    double want[VL];
+    start_kernel();
+    for (int i = 0; i < VL; i++)
+        want[i] = (double)(i < count ? from[i] : other[i]);
+    expect_lanes(keep_lanes(load(from), count, load(other)), want);
+}
+
 /* A NaN of b is kept, one of a is dropped. */
 static void
 check_vmax(source_t *s)
@@ -297,8 +309,8 @@ check_start_softmax(source_t *s)
     const double want = fabs(x) == INFINITY         ? x
                         : fabs(x) > most / RP_LOG2E ? copysign(most, x)
                                                     : x * RP_LOG2E;
-    const running_t row = start_softmax(&sinks, 0, 0),
-                    empty = start_softmax(&none, 0, 0);
+    const running_t row = start_softmax(&sinks, 0, 0, 0),
+                    empty = start_softmax(&none, 0, 0, 0);
     expect((double)row.max, want, 2 * ROUNDING * fabs(want) + LEAST, 0, 0);
     if (x != INFINITY)
         expect((double)row.sum, x == -INFINITY ? 0 : 1, 0, 0, 1);

@@ -123,7 +123,8 @@ start_span(const rows_plan_t *plan, query_row_t *q, int64_t slice, int64_t f,
     int64_t partial = (slice * plan->rows + f) * plan->spans + span;
     q->running = plan->running + partial;
     q->out = plan->out + partial * plan->width;
-    *q->running = span ? RP_NOTHING_SEEN : start_softmax(&plan->p->sinks, q->b, q->h, q->i);
+    *q->running =
+        span ? RP_NOTHING_SEEN : start_softmax(&plan->p->sinks, q->b, q->h, q->i);
     memset(q->out, 0, (size_t)plan->width * sizeof(T));
 }
 

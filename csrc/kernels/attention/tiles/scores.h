@@ -75,12 +75,11 @@ sees_alike(const plan_t *plan, const queries_t *q, const tile_t *t)
 static void
 hide_past_keys(scratch_t *w, const queries_t *q, const tile_t *t)
 {
-    const int last = t->columns - VL;
-    const VI shows = lanes_before(t->keys - last);
+    const int last = t->columns - VL, count = t->keys - last;
     const V hidden = splat(-(T)INFINITY);
     for (int m = 0; m < q->rows; m++) {
         T *s = t->s + m * t->ld;
-        store(s + last, choose(shows, load(s + last), hidden));
+        store(s + last, keep_lanes(load(s + last), count, hidden));
         if (w->lane_max) {
             T *top = w->lane_max + m * VL;
             store(top, largest(s, t->open.end, t->columns, load(top)));
