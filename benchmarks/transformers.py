@@ -1,11 +1,12 @@
-"""Attention layers and models of transformers by relpos, beside the models' own.
+"""Attention layers and models of transformers by relpos, and by the models' own code.
 
 python -m benchmarks.transformers measures and writes transformers.md beside this file.
 --tables, --models, --lengths and --batches choose rows; with --json FILE their figures
-are added to those of the file, and the page is written once it has all rows. Each model
-has a process of its own, on one core. Each way of it is held against the model's eager
-code; then they take turns in time. The peak of memory of a layer is taken before that,
-in a fork of the process.
+are added to those of the file, and the page is written once it has all layers. The
+table of short inputs joins it once it has all models. Each model has a process of its
+own, on one core. Each way of it is compared with the model's eager code; then they take
+turns in time. The peak of memory of a layer is taken before that, in a fork of the
+process.
 """
 
 from __future__ import annotations
@@ -300,7 +301,8 @@ def report(rows: list[ModelRow], about: Facts) -> str:
     parts = [HEADER.format(**about, limit=ERROR_LIMIT, first_family=first_family)]
     parts += ["## Forward\n", table(layers, "forward"), ""]
     parts += ["## Training step\n", table(layers, "training"), ""]
-    parts += ["## Short inputs\n", models, table_of_models(short), ""]
+    if short:
+        parts += ["## Short inputs\n", models, table_of_models(short), ""]
     return "\n".join(parts)
 
 
@@ -335,6 +337,13 @@ def table_of_models(rows: list[ModelRow]) -> str:
             line.append(f"**{gain(costs):.2f}**")
         lines.append(line)
     return text.table(heads, lines)
+
+
+def whole_tables(rows: list[ModelRow]) -> list[ModelRow]:
+    """Return the rows of the tables of which every row is there."""
+    found = {spec_of(row) for row in rows}
+    lacking = {spec.table for spec in all_specs() if spec not in found}
+    return [row for row in rows if row["table"] not in lacking]
 
 
 def slow(rows: list[ModelRow]) -> list[str]:
@@ -403,7 +412,8 @@ def main() -> None:
     if options.json:
         rows = with_those_of(options.json, rows, about)
         options.json.write_text(json.dumps({"about": about, "rows": rows}, indent=1))
-    if [spec_of(row) for row in rows] == all_specs():
+    rows = whole_tables(rows)
+    if any(row["table"] == "layers" for row in rows):
         REPORT.write_text(report(rows, about), encoding="utf-8")
 
 

@@ -98,6 +98,16 @@ def test_the_report_compares_with_the_faster_of_the_ways_of_a_model():
     assert "forward 0.95, training 0.95" in line
 
 
+def test_a_table_is_on_the_page_once_it_has_all_rows():
+    rows = [row_of(spec, eager=0.2, replaced=0.1) for spec in page.all_specs()]
+    assert page.whole_tables(rows) == rows
+    layers = [row for row in rows if row["table"] == "layers"]
+    assert page.whole_tables(rows[:-1]) == layers
+    assert page.whole_tables(rows[1:]) == [row for row in rows if row not in layers]
+    text = page.report(layers, dict.fromkeys(FACTS, ""))
+    assert "## Training step" in text and "## Short inputs" not in text
+
+
 def test_figures_are_added_to_those_of_a_file(tmp_path):
     path, about = tmp_path / "figures.json", {"cpu": "c", "date": "now"}
     first, second = page.all_specs()[:2]

@@ -20,10 +20,22 @@ GAINS = {
     "WavLM": "WavLM",
     "Gemma 3n, audio encoder": "Gemma 3n, audio",
     "Gemma 4, audio encoder": "Gemma 4, audio",
+    "DeBERTa V1": "DeBERTa V1 base",
+    "SEW-D": "SEW-D base",
+    "MPNet (all-mpnet-base-v2)": "MPNet base, encoder",
+    "BLOOM": "BLOOM 560M",
+    "MPT": "MPT 1B",
+    "XLNet, with both streams, memory and types of tokens": "XLNet base",
+    "FastSpeech2-Conformer": "FastSpeech2-Conformer",
+    "SpeechT5's encoder": "SpeechT5, encoder",
+    "VITS and MMS-TTS": "VITS, text encoder",
     "gpt-oss, full layers": "gpt-oss, full layer",
     "Gemma 2, full layers": "Gemma 2, full layer",
     "Gemma 3, sliding layers": "Gemma 3, sliding layer",
 }
+
+#: Layers that have one length of their own, whose figures are in a sentence.
+OF_PICTURES = {"SAM ViT-B, 64 x 64 cells": 4096, "Swin V2 tiny, 64 windows": 64}
 
 
 def table(page, after, begin="| "):
@@ -50,7 +62,8 @@ def test_gains_of_layers_are_those_of_the_benchmark():
     shown = table("docs/replace-attention.md", "# Replace attention in my model")
     measured = [row["model"] for row in shown if "-" not in row.values()]
     assert measured == [row["model"] for row in shown if row["model"] in GAINS]
-    assert {*GAINS.values()} == {model for model, _ in FORWARD} and len(shown) > 15
+    models = {model for model, _ in FORWARD}
+    assert {*GAINS.values(), *OF_PICTURES} == models and len(shown) > 15
     for row in shown:
         for length in (512, 2048):
             expected = "-", "-"
@@ -117,6 +130,12 @@ def of_speed():
         "{} MB forward (before: {} MB), and {} MB forward and backward (before: {}"
     )
     yield "replace-attention", sentence.format(*mb)
+    gains = [x[at]["gain"] for at in OF_PICTURES.items() for x in (FORWARD, TRAINING)]
+    sentence = (
+        "cells gains {} forward, and {} forward and backward; one of Swin V2 over 64 "
+        "windows of 64 tokens gains {} and {}."
+    )
+    yield "replace-attention", sentence.format(*gains)
     both = "forward and backward"
     short = ["L = 1024, forward", f"L = 1024, {both}"]
     long = [f"L = 2048, {both}", "L = 4096, forward", f"L = 4096, {both}"]
