@@ -250,7 +250,7 @@ def test_merged_results_have_the_sink_of_one_part(lq, lk):
 @both_dtypes
 @pytest.mark.parametrize("shape", [(H, 5), (2, H, 5), (2, H, 1)])
 def test_sinks_of_queries_along_edges(isa, dtype, shape):
-    """Those of attention where every pair without an edge is masked."""
+    """The sinks of attention where every pair without an edge is masked."""
     rng = np.random.default_rng(9)
     x = normal(rng, 3, 2, H, 5, 4)
     sinks = normal(rng, *shape)

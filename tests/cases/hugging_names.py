@@ -52,6 +52,8 @@ MORE: dict[str, dict[str, Any]] = {
     "codegen": {"rotary_dim": 4},
     "esmc": {"num_key_value_heads": 4},
     "gptj": {"rotary_dim": 4},
+    "inkling2_loop_text": {"layer_types": ["hybrid_sliding", "hybrid"]},
+    "inkling2_text": {"layer_types": ["hybrid_sliding", "hybrid"]},
     "layoutlmv3": {"coordinate_size": 5, "shape_size": 6, "input_size": 16},
     "mllama_text_model": {"cross_attention_layers": [1]},
     "mllama_vision_model": {

@@ -8,6 +8,7 @@ import warnings
 from importlib import import_module
 
 import hugging_families as families
+import hugging_inkling2
 import hugging_models as models
 import pytest
 import torch
@@ -48,14 +49,21 @@ MODEL_OF = {
     "XLNetModel": "xlnet",
     "XLNetRelativeAttention": "xlnet",
 }
-CASES = {**models.CASES, **families.CASES}
+MODEL_OF |= {
+    f"{prefix}{part}": name
+    for prefix, name in (("Inkling2", "inkling2"), ("Inkling2Loop", "inkling2 loop"))
+    for part in ("RelativePositionBias", "SlidingAttention", "FullAttention")
+}
+CASES = {**models.CASES, **families.CASES, **hugging_inkling2.CASES}
+#: Models that the installed transformers does not have, or has with another attention.
+LACKING = hugging_inkling2.FAMILIES.keys() - hugging_inkling2.CASES.keys()
 VISION = (*families.MAPS, *families.WINDOWS)
 #: Each method of them that relpos has its own of; `train` is torch's.
 METHODS = [
     (kind, method)
     for kind, replacement in table.ADAPTERS.items()
     for method in replacement.adapter.overrides
-    if method != "train"
+    if method != "train" and MODEL_OF.get(kind) not in LACKING
 ]
 #: Those whose forward is relpos' own, but for models, which take any argument.
 CALLED = [
@@ -107,6 +115,13 @@ def call_of(kind):
     if kind == "XLNetRelativeAttention":
         masks = dict.fromkeys(["g", "attn_mask_h", "attn_mask_g", "seg_mat"])
         return {"h": x, "r": torch.ones(2, 5, models.WIDTH), **masks}
+    if kind.startswith("Inkling2"):
+        call = {"hidden_states": x, "relative_distance": torch.zeros(5, 5).long()}
+        if kind.endswith("Attention"):
+            call["attention_mask"] = None
+        if kind.endswith("FullAttention"):
+            call |= {"key_hidden_states": x, "value_hidden_states": x}
+        return call | {"position_ids": torch.arange(5)[None]}
     if kind == "MptAttention":
         return {"hidden_states": x, "position_bias": None}
     if kind == "BloomAttention":
