@@ -52,18 +52,17 @@ MODEL_OF = {
 MODEL_OF |= {
     f"{prefix}{part}": name
     for prefix, name in (("Inkling2", "inkling2"), ("Inkling2Loop", "inkling2 loop"))
+    if name in hugging_inkling2.CASES
     for part in ("RelativePositionBias", "SlidingAttention", "FullAttention")
 }
 CASES = {**models.CASES, **families.CASES, **hugging_inkling2.CASES}
-#: Models that the installed transformers does not have, or has with another attention.
-LACKING = hugging_inkling2.FAMILIES.keys() - hugging_inkling2.CASES.keys()
 VISION = (*families.MAPS, *families.WINDOWS)
 #: Each method of them that relpos has its own of; `train` is torch's.
 METHODS = [
     (kind, method)
     for kind, replacement in table.ADAPTERS.items()
     for method in replacement.adapter.overrides
-    if method != "train" and MODEL_OF.get(kind) not in LACKING
+    if method != "train"
 ]
 #: Those whose forward is relpos' own, but for models, which take any argument.
 CALLED = [
