@@ -8,10 +8,7 @@ what adapters share. Each other file is a family of models.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
-
-from transformers import __version__
 
 # each notes the classes that it replaces
 from relpos.torch._transformers.adapters import (  # noqa: F401
@@ -22,6 +19,7 @@ from relpos.torch._transformers.adapters import (  # noqa: F401
     gemma3n,
     gemma4,
     inkling,
+    inkling2,
     mpnet,
     mpt,
     sam,
@@ -35,10 +33,6 @@ from relpos.torch._transformers.adapters import (  # noqa: F401
     xlnet,
 )
 from relpos.torch._transformers.adapters.table import ADAPTERS, class_of
-
-# Before 5.24, the attention of Inkling 2 is another one and there is no Inkling 2 Loop.
-if tuple(map(int, __version__.split(".")[:2])) >= (5, 24):
-    import_module(f"{__name__}.inkling2")
 
 
 def __getattr__(name: str) -> Any:

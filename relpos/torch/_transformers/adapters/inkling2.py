@@ -11,10 +11,14 @@ from relpos.torch._transformers.adapters.inkling import offset_in, terms_of_curv
 from relpos.torch._transformers.adapters.table import replaces
 from relpos.torch._transformers.interface.registry import Terms
 
+#: The version of transformers with this attention, which has a sink for each query.
+SINCE = 5, 24
+
 
 @replaces(
     "inkling2.Inkling2RelativePositionBias",
     "inkling2_loop.Inkling2LoopRelativePositionBias",
+    since=SINCE,
 )
 class _Inkling2RelativePositionBias(Swapped):
     """Returns the position query, which the norm has scaled."""
@@ -58,7 +62,9 @@ class _Inkling2Attention(Caching, Asking):
 
 
 @replaces(
-    "inkling2.Inkling2SlidingAttention", "inkling2_loop.Inkling2LoopSlidingAttention"
+    "inkling2.Inkling2SlidingAttention",
+    "inkling2_loop.Inkling2LoopSlidingAttention",
+    since=SINCE,
 )
 class _Inkling2SlidingAttention(_Inkling2Attention):
     """Attention within a window."""
@@ -95,7 +101,11 @@ class _Inkling2SlidingAttention(_Inkling2Attention):
         )
 
 
-@replaces("inkling2.Inkling2FullAttention", "inkling2_loop.Inkling2LoopFullAttention")
+@replaces(
+    "inkling2.Inkling2FullAttention",
+    "inkling2_loop.Inkling2LoopFullAttention",
+    since=SINCE,
+)
 class _Inkling2FullAttention(_Inkling2Attention):
     """Attention to all tokens before, of which keys and values have their own."""
 

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any, NamedTuple, TypeVar
 
 import torch
+import transformers
 
 from relpos.torch._transformers.adapters.base import Swapped
 from relpos.torch._transformers.interface.names import check_methods
@@ -33,15 +34,19 @@ _PICKLED = "relpos.torch._transformers.adapters"
 _MADE: dict[str, Any] = {}
 
 
-def replaces(*names: str, prefix: str = "") -> Callable[[Adapter], Adapter]:
+def replaces(
+    *names: str, prefix: str = "", since: tuple[int, int] = (0, 0)
+) -> Callable[[Adapter], Adapter]:
     """Note an adapter for classes, each named with its family: "t5.T5Attention".
 
     A file of another name than its family comes between: "donut.donut_swin.DonutSwin".
-    A class gets a prefix where another family has a class of the same name.
+    A class gets a prefix where another family has a class of the same name. Before the
+    version `since` of transformers, the classes are others or not there.
     """
+    is_there = tuple(map(int, transformers.__version__.split(".")[:2])) >= since
 
     def note(adapter: Adapter) -> Adapter:
-        for name in names:
+        for name in names if is_there else ():
             family, *file, kind = name.split(".")
             last = file[0] if file else family
             home = f"transformers.models.{family}.modeling_{last}"
