@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
 
 import hugging_families as families
+import torch
 import transformers
 from hugging_models import TEXT, Case
 
@@ -33,11 +33,12 @@ SETTINGS = {
 }
 
 
-def kind_of(name: str, what: str) -> Any:
+def kind_of(name: str, what: str) -> type[torch.nn.Module]:
     """Return a class of one of the two models."""
     folder, prefix = FAMILIES[name].split(".")
     home = f"transformers.models.{folder}.modeling_{folder}"
-    return getattr(import_module(home), f"{prefix}{what}")
+    kind: type[torch.nn.Module] = getattr(import_module(home), f"{prefix}{what}")
+    return kind
 
 
 def _cases() -> dict[str, Case]:
