@@ -120,7 +120,7 @@ class Operand:
         return letters[max(0, len(letters) - ndim) :]
 
     def whole(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Return a shape with 1 for an axis that is lacking behind one that is not."""
+        """Return a shape with 1 for each axis that the array lacks at its end."""
         return shape
 
     def wrong(self, array: Array, sizes: Sizes, letter: str) -> str:
