@@ -79,6 +79,7 @@ def test_a_failure_fails_the_run_by_name_after_the_others_have_ended(run):
     assert "3 passed" in done.stdout
     assert "4 passed" in done.stdout
     assert "5 passed" not in done.stdout
+    assert "\n==== the last lines of breaks\nbefore\n====" in done.stdout
 
 
 def test_all_runs_the_thorough_stages_too(run):
