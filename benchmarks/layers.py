@@ -38,6 +38,7 @@ class Layer(NamedTuple):
     ways: tuple[str, ...]
     width: int = WIDTH
     lengths: tuple[int, ...] = LENGTHS
+    batches: tuple[int, ...] = (1,)
 
 
 class Caught(NamedTuple):
@@ -99,7 +100,7 @@ def made(kind: Any, settings: dict[str, Any], way: str) -> Any:
     return model
 
 
-def caught(layer: Layer, way: str, length: int) -> Caught:
+def caught(layer: Layer, way: str, length: int, batch: int = 1) -> Caught:
     """The attention of a model, made and called in one of the ways."""
     model = made(layer.model, layer.settings, way)
     names = layer.attention, layer.attention.replace("Attention", "SdpaAttention")
@@ -110,7 +111,7 @@ def caught(layer: Layer, way: str, length: int) -> Caught:
         calls.append(Caught(module, inputs, keywords))
 
     hook = module.register_forward_pre_hook(catch, with_kwargs=True)
-    layer.call(model, torch.randn(1, length, layer.width).requires_grad_())
+    layer.call(model, torch.randn(batch, length, layer.width).requires_grad_())
     hook.remove()
     return calls[0]
 
@@ -232,6 +233,8 @@ LAYERS = {
         encoder,
         "DisentangledSelfAttention",
         ("eager", "replaced"),
+        lengths=(32, 128, 512, 2048),
+        batches=(1, 8),
     ),
     "WavLM": Layer(
         transformers.WavLMModel,

@@ -67,7 +67,7 @@ faster of relpos's two ways.
 
 Each row of the first two tables is one attention layer with its projections. The models
 from {first_family} on have the size of the published base model, and the others have 8
-heads of 64 and width 512. The batch is one sequence of L tokens, or the windows of one
+heads of 64 and width 512. The batch is B sequences of L tokens, or the windows of one
 picture. MPNet and SpeechT5 are encoders of one layer, which make the bias that
 attention reads, with a small feed-forward network. Memory is the peak beyond what was
 there before the call, results included.
@@ -160,9 +160,10 @@ def all_specs() -> list[Spec]:
     from benchmarks.short_inputs import MODELS, rows
 
     specs = [
-        Spec("layers", name, length, 1)
+        Spec("layers", name, length, batch)
         for name, layer in ALL_LAYERS.items()
         for length in layer.lengths
+        for batch in layer.batches
     ]
     for name in MODELS:
         specs += [Spec("short", name, *row) for row in rows(name)]
@@ -178,7 +179,7 @@ def rows_of_layer(specs: list[Spec]) -> Iterator[ModelRow]:
     for way in layer.ways:  # a first call loads modules and makes caches
         caught(layer, way, SHORTEST).step()
     for spec in specs:
-        calls = {way: caught(layer, way, spec.length) for way in layer.ways}
+        calls = {way: caught(layer, way, spec.length, spec.batch) for way in layer.ways}
         # Memory before the calls below, which leave more of it with the allocator.
         peaks = {
             direction: {
@@ -316,8 +317,9 @@ def table(rows: list[ModelRow], direction: Direction) -> str:
         times = [milliseconds(costs[way]) if way in costs else "" for way in ways]
         sizes = [megabytes(costs[way]) if way in costs else "" for way in ways]
         ratio = f"**{gain(costs):.2f}**"
-        lines.append([row["model"], str(row["length"]), *times, ratio, *sizes])
-    return text.table(["model", "L", *heads], lines)
+        shape = str(row["batch"]), str(row["length"])
+        lines.append([row["model"], *shape, *times, ratio, *sizes])
+    return text.table(["model", "B", "L", *heads], lines)
 
 
 def table_of_models(rows: list[ModelRow]) -> str:

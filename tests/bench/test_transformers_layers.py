@@ -88,7 +88,9 @@ def test_the_report_compares_with_the_faster_of_the_ways_of_a_model():
         row_of(model, eager=0.4, sdpa=0.3, registered=0.2, replaced=0.15),
     ]
     text = page.report(rows, dict.fromkeys(FACTS, ""))
-    assert text.count("| M | 9 | 200.0 |  |  | 100.0 | **2.00** | 3 |  |  | 3 |") == 2
+    assert (
+        text.count("| M | 1 | 9 | 200.0 |  |  | 100.0 | **2.00** | 3 |  |  | 3 |") == 2
+    )
     times = "400.0 | 300.0 | 150.0 | **2.00**"
     assert f"\n| N | 8 | 16 | {times} | {times} |\n" in text
     assert "M, B = 1, L = 9" in page.text_of(rows[0])

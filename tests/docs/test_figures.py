@@ -49,12 +49,18 @@ def table(page, after, begin="| "):
 
 
 def layers(title):
-    """A table of benchmarks/transformers.md: figures by model and length."""
+    """A table of benchmarks/transformers.md: figures by model, length and batch."""
     rows = table("benchmarks/transformers.md", f"\n## {title}\n")
-    return {(row["model"], int(row["L"])): row for row in rows}
+    return {(row["model"], int(row["L"]), int(row["B"])): row for row in rows}
 
 
-FORWARD, TRAINING = layers("Forward"), layers("Training step")
+def of_one(figures):
+    """Those of a batch of one, by model and length."""
+    return {at[:2]: row for at, row in figures.items() if at[2] == 1}
+
+
+ALL = layers("Forward"), layers("Training step")
+FORWARD, TRAINING = map(of_one, ALL)
 
 
 def test_gains_of_layers_are_those_of_the_benchmark():
@@ -72,6 +78,15 @@ def test_gains_of_layers_are_those_of_the_benchmark():
                 expected = FORWARD[at]["gain"], TRAINING[at]["gain"]
             both = f"L = {length}, forward", f"L = {length}, forward and backward"
             assert tuple(row[title] for title in both) == expected
+
+
+def test_gains_of_deberta_at_each_length_are_those_of_the_benchmark():
+    rows = table("docs/replace-attention.md", "gains at more lengths", "| batch | L |")
+    shown = {(int(row["L"]), int(row["batch"])): row for row in rows}
+    assert [*shown] == [at[1:] for at in ALL[0] if at[0] == "DeBERTa V3"]
+    for at, row in shown.items():
+        gains = [figures["DeBERTa V3", *at]["gain"] for figures in ALL]
+        assert [row["forward"], row["forward and backward"]] == gains
 
 
 def test_the_line_of_a_row_is_the_faster_way():
