@@ -47,6 +47,11 @@ typedef struct {
     rp_array key_ranges;
     rp_array mask; /* (B, H, Lq, Lk) */
     int mask_type;
+    /* (B, H / block_heads, ceil(Lq / block_queries), ceil(Lk / block_keys)), bool: pair (i, j)
+     * of head h is hidden where entry (h / block_heads, i / block_queries, j / block_keys) is 0.
+     * The divisors are 1 to RP_LONGEST, and block_heads divides H. */
+    rp_array key_blocks;
+    int64_t block_heads, block_queries, block_keys;
 } rp_sight;
 
 enum { RP_MOST_LABELS = 8 };

@@ -130,6 +130,7 @@ def apply_rules(
         float | None,  # softcap
         tuple[int, int, bool] | None,  # fire
         bool,  # is_graph
+        tuple[int, int] | None,  # block_size
     ],
     /,
 ) -> tuple[Any, ...]: ...

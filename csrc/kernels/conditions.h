@@ -106,6 +106,12 @@ check_sight(const rp_attention *p)
         rp_assert(!sight->key_lengths || is_within(sight->key_lengths[b], 0, p->Lk));
         rp_assert(!p->fire.lines.data || follows_offset(p, &p->fire.offsets, b));
     }
+    if (!sight->key_blocks.data)
+        return 1;
+    rp_assert(is_within(sight->block_heads, 1, RP_LONGEST));
+    rp_assert(p->H % sight->block_heads == 0);
+    rp_assert(is_within(sight->block_queries, 1, RP_LONGEST));
+    rp_assert(is_within(sight->block_keys, 1, RP_LONGEST));
     return 1;
 }
 

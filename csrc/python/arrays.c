@@ -134,6 +134,8 @@ check_kind(attention_call *call, const operand_row *row, const array_view *view)
         return reject(call, PyExc_TypeError, name, "must be float64");
     } else if (row->of_kind == OF_I64 && kind != KIND_I64) {
         return reject(call, PyExc_TypeError, name, "must be int64");
+    } else if (row->of_kind == OF_BOOL && kind != KIND_BOOL) {
+        return reject(call, PyExc_TypeError, name, "must be bool");
     } else if (row->of_kind == OF_MASK) {
         rp_sight *sight = &call->problem.forward.sight;
         sight->mask_type = kind == KIND_BOOL              ? RP_MASK_BOOL

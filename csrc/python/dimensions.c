@@ -38,6 +38,22 @@ cut_window(attention_call *call)
     return 0;
 }
 
+/* Blocks of keys, whose sizes are numbers of the call. */
+static int
+check_block_sizes(const attention_call *call)
+{
+    const rp_sight *sight = &call->problem.forward.sight;
+    const int64_t *dims = call->dims;
+    if (sight->key_blocks.data == NULL)
+        return 0;
+    if (dims['x'] == (dims['q'] + sight->block_queries - 1) / sight->block_queries &&
+        dims['y'] == (dims['k'] + sight->block_keys - 1) / sight->block_keys &&
+        dims['g'] == dims['H'] / sight->block_heads &&
+        dims['H'] % sight->block_heads == 0)
+        return 0;
+    return reject(call, PyExc_ValueError, "key_blocks", "does not fit");
+}
+
 int
 take_dimensions(attention_call *call)
 {
@@ -65,5 +81,5 @@ take_dimensions(attention_call *call)
     p->rel_query.first = p->rel_value.first = p->rel_key.first;
     if (p->position_query.data && !p->rel_key.array.data)
         return reject(call, PyExc_ValueError, "position_query", "needs rel_key");
-    return cut_window(call) < 0 ? -1 : check_fire(call);
+    return cut_window(call) < 0 || check_block_sizes(call) < 0 ? -1 : check_fire(call);
 }

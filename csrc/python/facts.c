@@ -130,21 +130,41 @@ take_fire(call_rules *rules, PyObject *value)
     return 0;
 }
 
+/* None, or the queries and the keys of a block. */
+static int
+take_block_size(const attention_call *call, call_rules *rules, PyObject *value)
+{
+    long long queries, keys;
+    if (value == Py_None)
+        return 0;
+    if (!PyTuple_Check(value) || !PyArg_ParseTuple(value, "LL", &queries, &keys)) {
+        PyErr_SetString(PyExc_TypeError, "apply_rules: block_size must be two numbers");
+        return -1;
+    }
+    if (queries < 1 || queries > RP_LONGEST || keys < 1 || keys > RP_LONGEST)
+        return reject(call, PyExc_ValueError, "block_size", "is out of range");
+    rules->has_blocks = 1;
+    rules->block_queries = queries;
+    rules->block_keys = keys;
+    return 0;
+}
+
 /* Numbers first: their methods may run Python code. */
 static int
 take_call(attention_call *call, call_rules *rules, PyObject *inputs, PyObject *numbers)
 {
-    PyObject *first, *buckets, *scale, *softcap, *fire;
+    PyObject *first, *buckets, *scale, *softcap, *fire, *block_size;
     long long left, right;
-    if (!PyArg_ParseTuple(numbers, "ipLLOOOOOp:apply_rules", &rules->beyond,
+    if (!PyArg_ParseTuple(numbers, "ipLLOOOOOpO:apply_rules", &rules->beyond,
                           &rules->is_causal, &left, &right, &first, &buckets, &scale,
-                          &softcap, &fire, &rules->is_graph))
+                          &softcap, &fire, &rules->is_graph, &block_size))
         return -1;
     rules->left = left;
     rules->right = right;
     if (left < 0 || right < 0)
         return reject(call, PyExc_ValueError, "window", "is out of range");
     if (take_first(call, rules, first) < 0 || take_fire(rules, fire) < 0 ||
+        take_block_size(call, rules, block_size) < 0 ||
         take_number(call, "scale", scale, &rules->has_scale, &rules->scale) < 0 ||
         take_number(call, "softcap", softcap, &rules->has_softcap, &rules->softcap) < 0)
         return -1;

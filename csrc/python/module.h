@@ -116,7 +116,7 @@ enum { FORWARD, BACKWARD, DIRECTIONS };
 enum { UNKNOWN, OPTIONAL, REQUIRED, OUTPUT, REQUIRED_OUTPUT };
 /* What an array may have: numbers of the computation; these or, where it is one of float32,
  * numbers of 16 bits; or others. */
-enum { OF_T, OF_16, OF_F64, OF_I64, OF_MASK, OF_LABELS };
+enum { OF_T, OF_16, OF_F64, OF_I64, OF_MASK, OF_LABELS, OF_BOOL };
 /* Which axes an array may lack, or have once where the operand repeats them: those of the
  * batch; of the batch and the heads; any. WHOLE has all of them. HEADS has the axis of heads
  * alone, or at least two, of which it may have the last once. */

@@ -58,6 +58,9 @@ static struct {
     SCALAR("min_bias_position",     rel_bias.first,     'l', 0, 1, -RP_FARTHEST, RP_FARTHEST,    0)
     SCALAR("window_left",           sight.window_left,  'l', 0, 1, 0,            RP_UNBOUNDED,   RP_UNBOUNDED)
     SCALAR("window_right",          sight.window_right, 'l', 0, 1, -RP_FARTHEST, RP_UNBOUNDED,   RP_UNBOUNDED)
+    SCALAR("block_heads",           sight.block_heads,  'l', 0, 1, 1,            RP_LONGEST,     1)
+    SCALAR("block_queries",         sight.block_queries,'l', 0, 1, 1,            RP_LONGEST,     1)
+    SCALAR("block_keys",            sight.block_keys,   'l', 0, 1, 1,            RP_LONGEST,     1)
     SCALAR("fire_signed",           fire.is_signed,     'i', 0, 0, 0,            1,              0)
     SCALAR("beyond",                beyond,             'i', 0, 0, RP_CLIP,      RP_ZERO,        RP_CLIP)
     SCALAR("weigh_all",             weigh_all,          'i', 0, 0, 0,            1,              0)
@@ -223,7 +226,8 @@ describe_operands(void)
                                         "required output"};
     static const char *const numbers[] = {
         [OF_T] = "computed", [OF_16] = "short",  [OF_F64] = "float64",
-        [OF_I64] = "int64",  [OF_MASK] = "mask", [OF_LABELS] = "labels"};
+        [OF_I64] = "int64",  [OF_MASK] = "mask", [OF_LABELS] = "labels",
+        [OF_BOOL] = "bool"};
     static const char *const axes[] = {[TOKENS] = "tokens",
                                        [SHARED] = "shared",
                                        [PAIRS] = "pairs",

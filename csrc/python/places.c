@@ -173,6 +173,13 @@ store_facts(attention_call *call, const call_rules *rules)
     p->softcap = rules->softcap;
     p->sight.window_left = rules->left;
     p->sight.window_right = rules->right;
+    p->sight.block_heads = p->sight.block_queries = p->sight.block_keys = 1;
+    if (rules->has_blocks) {
+        p->sight.block_heads = clamp(call->dims['H'], 1, RP_LONGEST) /
+                               clamp(call->dims['g'], 1, RP_LONGEST);
+        p->sight.block_queries = rules->block_queries;
+        p->sight.block_keys = rules->block_keys;
+    }
 #define TABLE(row, name, table, ...) p->table.first = first_of(rules, index++);
 #include "rows.h"
 }

@@ -19,6 +19,8 @@ has_kind(const operand_row *row, const array_view *view)
         return is_float || view->kind == KIND_BOOL;
     case OF_LABELS:
         return view->kind >= KIND_I8;
+    case OF_BOOL:
+        return view->kind == KIND_BOOL;
     default: /* copied where it was read */
         return 1;
     }
@@ -34,6 +36,7 @@ is_read(const operand_row *row, const array_view *view)
     case OF_16: /* rows of t have to be finite, which Python checks */
         return has_kind(row, view) && row->shape[1] != 't';
     case OF_MASK:
+    case OF_BOOL:
         return has_kind(row, view);
     case OF_LABELS:
         return has_kind(row, view) && view->ndim > 1;

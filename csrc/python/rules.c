@@ -10,11 +10,12 @@ static const char *const names[RULES] = {
     [NEEDS_TABLE] = "needs a table",    [UNEQUAL_ROWS] = "unequal rows",
     [OUTSIDE_ROWS] = "outside rows",    [UNPLACED_ROWS] = "unplaced rows",
     [EVEN_ROWS] = "even rows",          [FIRE_HEADS] = "heads of FIRE",
-    [NEEDS_OFFSET] = "needs an offset", [FAR_OFFSET] = "far offset",
-    [LONG_LENGTH] = "long length",      [UNSEEN_ROWS] = "unseen rows",
-    [SEES_AHEAD] = "sees ahead",        [NEEDS_SCALE] = "needs a scale",
-    [NEEDS_CAP] = "needs a cap",        [VANISHES] = "too small",
-    [OVERFLOWS] = "too large",
+    [NEEDS_OTHER] = "needs another",    [BLOCK_HEADS] = "heads of blocks",
+    [BLOCK_COUNT] = "number of blocks", [NEEDS_OFFSET] = "needs an offset",
+    [FAR_OFFSET] = "far offset",        [LONG_LENGTH] = "long length",
+    [UNSEEN_ROWS] = "unseen rows",      [SEES_AHEAD] = "sees ahead",
+    [NEEDS_SCALE] = "needs a scale",    [NEEDS_CAP] = "needs a cap",
+    [VANISHES] = "too small",           [OVERFLOWS] = "too large",
 };
 
 const char *
@@ -115,6 +116,29 @@ check_options(const attention_call *call, call_rules *rules)
                   NULL);
 }
 
+/* Whether there is a block for all queries and keys, and none more. */
+static int
+check_blocks(const attention_call *call, call_rules *rules)
+{
+    const int64_t *dims = call->dims;
+    const char *blocks = name_of(KEY_BLOCKS);
+    if (has(call, KEY_BLOCKS) != rules->has_blocks)
+        return rules->has_blocks ? breaks(rules, NEEDS_OTHER, "block_size", blocks)
+                                 : breaks(rules, NEEDS_OTHER, blocks, "block_size");
+    if (!rules->has_blocks)
+        return 1;
+    if (dims['g'] != 1 && dims['g'] != dims['K'] && dims['g'] != dims['H']) {
+        breaks(rules, BLOCK_HEADS, blocks, NULL);
+        return by_numbers(rules, dims['g'], dims['K'], dims['H'], 0);
+    }
+    int64_t queries = (dims['q'] + rules->block_queries - 1) / rules->block_queries;
+    int64_t keys = (dims['k'] + rules->block_keys - 1) / rules->block_keys;
+    if (dims['x'] == queries && dims['y'] == keys)
+        return 1;
+    breaks(rules, BLOCK_COUNT, blocks, NULL);
+    return by_numbers(rules, dims['x'], dims['y'], queries, keys);
+}
+
 /* ---- numbers ------------------------------------------------------------------------------ */
 
 /* Whether a number that the kernels multiply by log2(e) is neither 0 nor infinite then. */
@@ -156,7 +180,8 @@ apply_rules(attention_call *call, call_rules *rules)
     rules->kind = call->out_kind == KIND_F64 ? KIND_F64 : KIND_F32;
     if (rules->is_causal && rules->right > 0)
         rules->right = 0;
-    if (!check_options(call, rules) || !place_tables(call, rules))
+    if (!check_options(call, rules) || !check_blocks(call, rules) ||
+        !place_tables(call, rules))
         return 0;
     if (rules->has_fire && rules->fire_heads != call->dims['H']) {
         breaks(rules, FIRE_HEADS, "w2", NULL);

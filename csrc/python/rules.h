@@ -20,6 +20,9 @@ enum {
     UNPLACED_ROWS, /* operand, other; their rows. Tables from a first position on */
     EVEN_ROWS,     /* operand; its rows */
     FIRE_HEADS,    /* of w2, which the query has not; units of w2 */
+    NEEDS_OTHER,   /* operand, other: it says nothing without that */
+    BLOCK_HEADS,   /* operand; its heads, key heads, query heads */
+    BLOCK_COUNT,   /* operand; its blocks of queries and keys, and how many there are */
     NEEDS_OFFSET,  /* operand: what depends on positions */
     FAR_OFFSET,    /* query_offset */
     LONG_LENGTH,   /* key_lengths */
@@ -52,6 +55,8 @@ typedef struct {
     int64_t fire_heads, fire_units;
     int64_t first, left, right; /* RP_UNBOUNDED: no side of the window */
     double scale, softcap;
+    int has_blocks; /* of queries and keys, which lie in blocks of so many */
+    int64_t block_queries, block_keys;
     array_view buckets; /* of a private copy, which holds a reference */
 
     int kind; /* of the computation */

@@ -153,6 +153,8 @@ def attention(
     log_decay: ArrayLike | None = None,
     key_ranges: ArrayLike | None = None,
     key_lengths: ArrayLike | None = None,
+    key_blocks: ArrayLike | None = None,
+    block_size: int | tuple[int, int] | None = None,
     window: tuple[int | None, int | None] | None = None,
     return_lse: bool = False,
     return_weights: bool = False,
@@ -271,6 +273,14 @@ def attention(
         Keys at and past it are hidden (padding); 0 to Lk. The axes of an array are
         batch axes, as those of any other argument: ``[3]`` for a query of three axes,
         (H, Lq, D), makes a result of four, (1, H, Lq, Dv), and 3 makes one of three.
+    key_blocks : array_like of bool, optional
+        Whether the queries of a block see the keys of a block: entry (a, c) is that of
+        the queries from ``a * bq`` and of the keys from ``c * bk`` on, both counted
+        from the first of the call, whatever `query_offset` is. G is 1, Hk or H: head h
+        reads row ``h // (H // G)``. The last blocks may be short. It combines with
+        every other rule. Where all pairs of a tile are hidden, it takes no time.
+    block_size : int or (int, int), optional
+        The queries bq and the keys bk of a block of `key_blocks`; one number is both.
     window : (int or None, int or None), optional
         Relative positions outside [-left, right] are hidden; None: no bound.
     return_lse, return_weights : bool, default False

@@ -46,6 +46,8 @@ class Computed(Common, total=False):
     log_decay: ArrayLike | None
     key_ranges: ArrayLike | None
     key_lengths: ArrayLike | None
+    key_blocks: ArrayLike | None
+    block_size: int | tuple[int, int] | None
     window: tuple[int | None, int | None] | None
 
 

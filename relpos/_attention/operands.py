@@ -66,7 +66,7 @@ _PLACES = {"H": 0, "K": 1, "q": 2, "k": 3, "D": 4, "V": 5, "P": 6}
 
 #: Name of the length of a letter; of others, R.
 _LENGTHS = {"H": "H", "K": "Hk", "q": "Lq", "k": "Lk", "D": "D", "V": "Dv", "P": "Dp"}
-_LENGTHS |= {"t": "Lk", "2": "2"}
+_LENGTHS |= {"t": "Lk", "2": "2", "g": "G", "x": "ceil(Lq / bq)", "y": "ceil(Lk / bk)"}
 
 
 class Operand:
@@ -318,6 +318,22 @@ class Ranges(Pairs):
         return f"got shape {array.shape}; expected (..., {sizes.Lq}, 2), {ends}"
 
 
+class Blocks(Operand):
+    """True where the queries of a block may see the keys of a block."""
+
+    @staticmethod
+    def kind(name: str, value: object) -> Array:
+        array = as_array(name, value)
+        if array.dtype.kind != "b":
+            hint = " (True = may attend: convert with {})"
+            hint = hint if array.dtype.kind in "iu" else ""
+            raise wrong_dtype(name, array, "bool", hint, "bool")
+        return array
+
+    def dtype(self, array: Array) -> np.dtype[Any]:
+        return np.dtype(bool)
+
+
 class Items(Operand):
     """An integer for each batch item; a private copy, so that it stays checked."""
 
@@ -330,7 +346,7 @@ class Items(Operand):
 def _row(name: str) -> Operand:
     """Return the row of an operand, of the class that has the words for its kind."""
     letters, role, _, numbers, fit = _CORE[name]
-    of_numbers = {"mask": Mask, "labels": Labels, "int64": Ranges}
+    of_numbers = {"mask": Mask, "labels": Labels, "int64": Ranges, "bool": Blocks}
     kind: type[Operand] = Tokens if role == "required" else Rows
     if numbers in of_numbers:
         kind = of_numbers[numbers]

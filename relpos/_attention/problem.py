@@ -183,6 +183,7 @@ def _numbers_of(call: Call, fire: fire_network.Fire | None) -> Numbers:
         softcap,
         network,
         is_graph,
+        as_block_size(call.get("block_size")),
     )
 
 
@@ -213,6 +214,20 @@ def _reach(side: object) -> int:
     distance = as_int("window", side, 0)
     # One past every relative position is no bound at all.
     return distance if distance < 2 * POSITION_LIMIT else UNBOUNDED
+
+
+def as_block_size(size: object) -> tuple[int, int] | None:
+    """Queries and keys of a block, each cut to what no array is longer than."""
+    if size is None:
+        return None
+    sides = size if isinstance(size, (tuple, list)) else (size, size)
+    if len(sides) != 2:
+        items = amount(len(sides), "item")
+        raise ValueError(
+            f"block_size: got {items}; expected an integer, or (queries, keys)"
+        )
+    queries, keys = (min(as_int("block_size", side, 1), 2**40) for side in sides)
+    return queries, keys
 
 
 def _dropout(dropout_p: object) -> float:

@@ -36,6 +36,7 @@ class Numbers(NamedTuple):
     #: Of FIRE's bias the heads, the units, and whether a parameter is of float64.
     fire: tuple[int, int, bool] | None = None
     is_graph: bool = False  # an edge, and no position, says the row of a pair
+    block_size: tuple[int, int] | None = None  # queries and keys of a block
 
 
 class Facts(NamedTuple):
@@ -147,6 +148,32 @@ def _even_rows(broken: Broken) -> _Error:
     )
 
 
+def _needs_another(broken: Broken) -> _Error:
+    return ValueError(
+        f"{broken.name}: given without {broken.other}; pass both, or leave both out"
+    )
+
+
+def _heads_of_blocks(broken: Broken) -> _Error:
+    heads, Hk, H, _ = broken.numbers
+    return ValueError(
+        f"{broken.name}: has {amount(heads, 'head')}, but query has {H} and key {Hk}; "
+        f"expected {' or '.join(map(str, sorted({1, Hk, H})))}"
+    )
+
+
+def _number_of_blocks(broken: Broken) -> _Error:
+    rows, columns, queries, keys = broken.numbers
+    assert broken.given.block_size is not None
+    bq, bk = broken.given.block_size
+    sizes = broken.sizes
+    return ValueError(
+        f"{broken.name}: has ({rows}, {columns}) blocks; expected (..., G, "
+        f"{queries}, {keys}), for {amount(sizes.Lq, 'query')} and "
+        f"{amount(sizes.Lk, 'key')} in blocks of {bq} and {bk}"
+    )
+
+
 def _heads_of_fire(broken: Broken) -> _Error:
     (heads, units, *_), H = broken.numbers, broken.sizes.H
     return ValueError(
@@ -231,6 +258,9 @@ _WORDS: Mapping[str, Callable[[Broken], _Error]] = {
     "unplaced rows": _unplaced_rows,
     "even rows": _even_rows,
     "heads of FIRE": _heads_of_fire,
+    "needs another": _needs_another,
+    "heads of blocks": _heads_of_blocks,
+    "number of blocks": _number_of_blocks,
     "needs an offset": _needs_an_offset,
     "far offset": _far_offset,
     "long length": _long_length,

@@ -354,6 +354,8 @@ def _hidden(problem: Problem, relative: Array) -> Array | None:
     if "key_lengths" in x:
         lengths = _for_items(problem, problem.inputs["key_lengths"])
         rules.append(np.arange(problem.sizes.Lk) >= lengths)
+    if "key_blocks" in x:
+        rules.append(~spread_blocks(problem))
     if "rel_bias" in x:
         hides = np.isneginf(x["rel_bias"])
         if hides.any():
@@ -363,6 +365,17 @@ def _hidden(problem: Problem, relative: Array) -> Array | None:
         mask = x["attn_mask"]
         rules.append(~mask if mask.dtype.kind == "b" else np.isneginf(mask))
     return reduce(np.logical_or, rules) if rules else None
+
+
+def spread_blocks(problem: Problem) -> Array:
+    """Return `key_blocks` for each pair, (..., H, Lq, Lk), of which some are 1."""
+    x, sizes = problem.operands, problem.sizes
+    blocks: Array = x["key_blocks"]
+    lengths = sizes.H, sizes.Lq, sizes.Lk
+    names = "block_heads", "block_queries", "block_keys"
+    for axis, (length, name) in enumerate(zip(lengths, names, strict=True), -3):
+        blocks = np.take(blocks, np.arange(length) // x[name], axis=axis)
+    return blocks
 
 
 # ---- of schemes, by the kernels ----------------------------------------------------

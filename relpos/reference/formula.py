@@ -93,8 +93,11 @@ def allowed(
     window: tuple[int | None, int | None] | None = None,
     key_ranges: ArrayLike | None = None,
     key_lengths: ArrayLike | None = None,
+    key_blocks: ArrayLike | None = None,
+    block_size: int | tuple[int, int] | None = None,
+    heads: int = 1,
 ) -> Bools:
-    """True where positions alone make key j visible to query i, (..., 1, Lq, Lk)."""
+    """True where query i may see key j, whatever the mask, (..., H or 1, Lq, Lk)."""
     xp = namespace(r)
     left, right = (None, None) if window is None else window
     see = xp.ones(r.shape, dtype=xp.bool_)
@@ -114,6 +117,14 @@ def allowed(
         see = see & (j >= begin[..., None]) & (j < end[..., None])
     if key_lengths is not None:
         see = see & (j < xp.asarray(key_lengths)[..., None, None, None])
+    if key_blocks is not None:
+        sides = block_size if isinstance(block_size, tuple | list) else [block_size] * 2
+        blocks = xp.asarray(key_blocks)
+        # Head h reads row h // (H / G): the heads of a group are neighbours.
+        blocks = xp.repeat(blocks, heads // blocks.shape[-3], -3)
+        of_queries = xp.arange(r.shape[-2]) // sides[0]
+        of_keys = j // sides[1]
+        see = see & blocks[..., of_queries[:, None], of_keys]
     return see
 
 
@@ -320,6 +331,8 @@ def attention(
     log_decay: ArrayLike | None = None,
     key_ranges: ArrayLike | None = None,
     key_lengths: ArrayLike | None = None,
+    key_blocks: ArrayLike | None = None,
+    block_size: int | tuple[int, int] | None = None,
     window: tuple[int | None, int | None] | None = None,
     return_lse: bool = False,
     return_weights: bool = False,
@@ -370,6 +383,8 @@ def attention(
         log_decay=log_decay,
         key_ranges=key_ranges,
         key_lengths=key_lengths,
+        key_blocks=key_blocks,
+        block_size=block_size,
         window=window,
         sinks=sinks,
         return_lse=return_lse,
@@ -492,7 +507,8 @@ def terms(query: ArrayLike, key: ArrayLike, value: ArrayLike, **keywords: Any) -
     if has_places or x["is_causal"] or x["window"] is not None:
         o = offset_of(o, q, k)
     r = relative(q, k, 0 if o is None else o)
-    see = allowed(r, x["is_causal"], x["window"], x["key_ranges"], x["key_lengths"])
+    of_keys = x["key_ranges"], x["key_lengths"], x["key_blocks"], x["block_size"]
+    see = allowed(r, x["is_causal"], x["window"], *of_keys, heads=q.shape[-3])
     # The sum over (j, i] is empty for a later key, and its sign would be a guess.
     if g is not None and xp.any(see & (r > 0)):
         raise ValueError("log_decay: a later key is visible; there is no sum for it")

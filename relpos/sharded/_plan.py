@@ -364,6 +364,8 @@ def make_plan(arguments: Arguments) -> Plan:
         arguments["labels"] = None
     problem = _check_whole(arguments)
     look_at_mask(problem)  # which reads no lazy one
+    if arguments["key_blocks"] is not None:
+        arguments = _with_spread_blocks(arguments, problem)
     operands = _operands_of(arguments)
     grid = grid_of(operands, problem.batch, problem.sizes, "edges" in arguments)
     arrays, axes = [], []
@@ -396,6 +398,27 @@ def make_plan(arguments: Arguments) -> Plan:
         visible=visible,
         last=last,
     )
+
+
+def _with_spread_blocks(arguments: Arguments, problem: Problem) -> Arguments:
+    """Return a call with a lazy mask, of pairs, in the place of its blocks.
+
+    A chunk may begin within a block, so that each has its part of the mask.
+    """
+    if arguments["attn_mask"] is not None:
+        raise ValueError(
+            "key_blocks: given together with attn_mask; expected one of the two, where "
+            "arrays are cut (pass attn_mask alone, with the blocks in it)"
+        )
+    sizes, x = problem.sizes, problem.operands
+    mask = arguments["key_blocks"]
+    if not isinstance(mask, da.Array):
+        mask = da.from_array(ROWS["key_blocks"].read(mask), chunks=-1)
+    lengths = sizes.H, sizes.Lq, sizes.Lk
+    names = "block_heads", "block_queries", "block_keys"
+    for axis, (length, name) in enumerate(zip(lengths, names, strict=True), -3):
+        mask = da.take(mask, np.arange(length) // x[name], axis=axis)
+    return arguments | {"attn_mask": mask, "key_blocks": None, "block_size": None}
 
 
 def _operands_of(arguments: Arguments) -> Arguments:

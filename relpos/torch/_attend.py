@@ -18,6 +18,7 @@ from torch import Tensor
 from relpos._attention.attention import DEFAULTS
 from relpos._attention.edges import GRAPH
 from relpos._attention.fire_network import NAMES
+from relpos._attention.problem import as_block_size
 from relpos.torch import _engine
 from relpos.torch._engine import (
     TYPED,
@@ -55,17 +56,19 @@ _FIRE = {"signed": "bool", "eps": "float", "c": "float?", "threshold": "float?"}
 #: Types in a schema; a program may have to learn an integer, as it learns a length.
 _IN_SCHEMA = {float: "float", bool: "bool", int: "SymInt", str: "str"}
 #: Arguments of both operators behind the tensors, in their order: of
-#: `relpos.attention`, of FIRE, the two sides of the window, and the scheme.
+#: `relpos.attention`, of FIRE, the sides of the window and of blocks, and the scheme.
 _KINDS = {
     **{
         name: _IN_SCHEMA[kind] + ("?" if DEFAULTS[name] is None else "")
         for name, kind in get_type_hints(Values).items()
-        if name not in ("window", "return_lse")
+        if name not in ("window", "block_size", "return_lse")
     },
     "num_threads": "int?",  # which no length of a tensor says
     **_FIRE,
     "left": "SymInt?",
     "right": "SymInt?",
+    "block_queries": "SymInt?",
+    "block_keys": "SymInt?",
     "is_fire": "bool",
     "is_graph": "bool",
 }
@@ -74,7 +77,7 @@ _SETTINGS = ", ".join(f"{kind} {name}" for name, kind in _KINDS.items())
 #: The form of both operators, raised where the arguments of the backward change. torch
 #: keeps compiled programs on disk and finds them by the call of the forward alone: a
 #: program of an earlier relpos would call the backward as that one did.
-_FORM = 3
+_FORM = 4
 
 #: Gradients and results before the operands of a backward: they have all batch axes.
 _OTHERS = 6
@@ -219,6 +222,8 @@ def _settings_of(setting: Setting) -> list[Any]:
     arguments: dict[str, Any] = {"signed": False, "eps": 0.0}
     arguments |= DEFAULTS | {**setting.values} | scheme_values
     arguments["left"], arguments["right"] = arguments["window"] or (None, None)
+    blocks = as_block_size(arguments["block_size"])
+    arguments["block_queries"], arguments["block_keys"] = blocks or (None, None)
     arguments["is_fire"] = "signed" in scheme_values
     arguments["is_graph"] = "edges" in scheme_values
     return [arguments.get(name) for name in _KINDS]
@@ -229,6 +234,7 @@ def _setting(names: Sequence[str], settings: Sequence[Any]) -> Setting:
     arguments = dict(zip(_KINDS, settings, strict=True))
     fire = {name: arguments.pop(name) for name in _FIRE}
     window = arguments.pop("left"), arguments.pop("right")
+    blocks = arguments.pop("block_queries"), arguments.pop("block_keys")
     is_fire, is_graph = arguments.pop("is_fire"), arguments.pop("is_graph")
     # relpos reads the scheme of a call from its names, those with None included
     scheme_values: dict[str, Any] | None = None
@@ -238,6 +244,8 @@ def _setting(names: Sequence[str], settings: Sequence[Any]) -> Setting:
         scheme_values = dict.fromkeys(GRAPH)
     values = {name: value for name, value in arguments.items() if value is not None}
     values["window"] = window
+    if None not in blocks:
+        values["block_size"] = blocks
     return Setting(
         tuple(names),
         cast("Values", values),

@@ -43,7 +43,7 @@ _COUNTS = {name for name, row in OPERANDS.items() if not row.letters}
 _ONLY_TENSORS = _TENSORS - _COUNTS
 #: Integers that may be arrays of NumPy, as recipes return them if given no tensor.
 _INDICES = {name for name, row in OPERANDS.items() if not row.has_gradient} - _COUNTS
-_INDICES |= {"buckets"}
+_INDICES = (_INDICES - {"key_blocks"}) | {"buckets"}
 _MAX_SEED = 2**63 - 1
 
 
@@ -135,6 +135,8 @@ def attention(
     log_decay: Tensor | None = None,
     key_ranges: Tensor | Array | None = None,
     key_lengths: int | Tensor | None = None,
+    key_blocks: Tensor | None = None,
+    block_size: int | tuple[int, int] | None = None,
     window: tuple[int | None, int | None] | None = None,
     return_lse: bool = False,
     return_weights: bool = False,
@@ -179,15 +181,17 @@ def attention(
         Probability in [0, 1) that a weight is dropped, in training and out of it: pass
         0 where a module is in evaluation.
     is_causal, scale, enable_gqa, query_offset : optional
-        These, and the next three entries, are as in `relpos.attention`, with tensors
+        These, and the next four entries, are as in `relpos.attention`, with tensors
         instead of arrays. Only integers (offsets, buckets, labels, ranges, lengths) may
         stay arrays.
     rel_key, rel_query, rel_value, rel_bias, pos_bias_u, pos_bias_v : optional
         Tables, and what is added to the query.
     min_relative_position, buckets, beyond, labels, position_query : optional
         Which rows of the tables a pair uses, and what they are dotted with.
-    softcap, sinks, log_decay, key_ranges, key_lengths, window : optional
-        What else becomes of the scores, and which keys a query sees.
+    softcap, sinks, log_decay : optional
+        What else becomes of the scores.
+    key_ranges, key_lengths, key_blocks, block_size, window : optional
+        Which keys a query sees.
     return_lse : bool, default False
         Also return lse, which has gradients.
     return_weights : bool, default False
@@ -261,6 +265,8 @@ def attention(
         "log_decay": log_decay,
         "key_ranges": key_ranges,
         "key_lengths": key_lengths,
+        "key_blocks": key_blocks,
+        "block_size": block_size,
         "window": window,
         "return_weights": return_weights,
         "num_threads": num_threads,

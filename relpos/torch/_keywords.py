@@ -37,6 +37,8 @@ class Computed(TypedDict, total=False):
     log_decay: Tensor | None
     key_ranges: Tensor | Array | None
     key_lengths: int | Tensor | None
+    key_blocks: Tensor | None
+    block_size: int | tuple[int, int] | None
     window: tuple[int | None, int | None] | None
 
 
@@ -105,6 +107,7 @@ class Values(TypedDict, total=False):
     key_lengths: int
     min_relative_position: int
     beyond: str
+    block_size: int | tuple[int, int]
     window: tuple[int | None, int | None]
     return_lse: bool
     return_weights: bool

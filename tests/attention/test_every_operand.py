@@ -63,6 +63,10 @@ OPERANDS = {name: drawn(name) for name in FLOATING if name not in TOKENS} | {
     "key_ranges": lambda rng, lq, lk: {
         "key_ranges": np.sort(rng.integers(0, lk, (B, lq, 2)))
     },
+    "key_blocks": lambda rng, lq, lk: {
+        "key_blocks": rng.random((B, H, -(-lq // 4), -(-lk // 16))) < 0.6,
+        "block_size": (4, 16),
+    },
     "query_offset": lambda rng, lq, lk: {
         "query_offset": np.array([lk - lq, 7]),
         "rel_key": normal(rng, 9, D),

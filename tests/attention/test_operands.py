@@ -35,7 +35,7 @@ def test_an_operand_has_the_same_roles_in_both_directions_and_a_gradient(name):
     is_required = name in ("query", "key", "value")
     assert forward == backward == ("required" if is_required else "optional")
     of_gradient = _core.operands.get(f"grad_{name}")
-    if numbers in ("labels", "int64"):
+    if numbers in ("labels", "int64", "bool"):
         assert of_gradient is None
     else:
         assert of_gradient[:3] == (letters, "", "output")
@@ -66,6 +66,7 @@ def test_c_has_no_other_operands():
         ("log_decay", "(..., H, Lk)"),
         ("labels", "(..., Lq, Lk)"),
         ("key_ranges", "(..., Lq, 2)"),
+        ("key_blocks", "(..., G, ceil(Lq / bq), ceil(Lk / bk))"),
         ("key_lengths", "an integer or integers of the batch shape (...)"),
     ],
 )
@@ -146,6 +147,7 @@ def test_attention_hands_on_each_argument_under_its_name(monkeypatch):
 
 BATCH, ROWS = (2, 3), 7
 LENGTHS = {"H": 4, "K": 4, "q": 5, "k": 6, "t": 6, "D": 8, "V": 8, "P": 8, "2": 2}
+LENGTHS |= {"g": 4, "x": 3, "y": 2}  # blocks of 2 queries and 3 keys
 #: Shapes that are repeated to those of all batch items and heads; others are these.
 GIVEN = {
     "query": (3, 4, 5, 8),
@@ -161,6 +163,7 @@ GIVEN = {
     "sinks": (3, 4, 1),
     "log_decay": (4, 6),
     "key_ranges": (1, 2),
+    "key_blocks": (4, 3, 2),
     "query_offset": (),
     "key_lengths": (3,),
 }
@@ -179,10 +182,13 @@ def operands(full):
         array = rng.standard_normal(shape)
         if name == "key_ranges":
             array = np.array([[1, 6]])
+        elif name == "key_blocks":
+            array = np.ones(shape, bool)
         elif OPERANDS[name].letters == "":
             array = np.full(shape, 5)
         given[name] = np.array(np.broadcast_to(array, repeated)) if full else array
     given |= {"out": np.empty((2, 3, 4, 5, 8)), "scale": 0.3, "num_threads": 2}
+    given |= {"block_queries": 2, "block_keys": 3}
     return given | {"min_relative_position": -3, "window_right": 0}
 
 
@@ -214,7 +220,7 @@ def test_what_is_read_is_what_was_given():
     given = {name: given[name] for name in OPERANDS} | {"attn_mask": np.ones(6, "f2")}
     inputs, sizes, batch = read(given)
     present = [name for name in OPERANDS if given[name] is not None]
-    facts = facts_of(inputs, sizes, Numbers())
+    facts = facts_of(inputs, sizes, Numbers(block_size=(2, 3)))
     assert [*inputs] == present and facts.copied == ["attn_mask"]
     for name in ("query", "rel_bias", "attn_mask"):
         assert inputs[name] is given[name]

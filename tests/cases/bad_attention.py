@@ -203,6 +203,26 @@ key_ranges=np.zeros((L, 0), int) -> ValueError: …(4, 0); expected
 key_ranges=np.zeros((*[1] * 30, L, 2), int) -> ValueError: …30 batch axes; expected at
     most 29
 attn_mask=ones(2, 1, L, L) -> ValueError: …batch axes (2,)… with (3,)
+key_blocks=np.ones((2, 1, 2, 2), bool), block_size=2 -> ValueError: …batch axes (2,)…
+    with (3,)
+key_blocks=np.ones((1, 2, 2), bool) -> ValueError: key_blocks: given without block_size
+block_size=2 -> ValueError: block_size: given without key_blocks
+key_blocks=np.ones((1, 2, 3), bool), block_size=2 -> ValueError: …has (2, 3) blocks;
+    expected (..., G, 2, 2), for 4 queries and 4 keys in blocks of 2 and 2
+key_blocks=np.ones((1, 1, 1), bool), block_size=2 -> ValueError: …has (1, 1) blocks
+key_blocks=np.ones((2, 2), bool), block_size=2 -> ValueError: …shape (2, 2) has 2
+    axes; expected (..., G, ceil(Lq / bq), ceil(Lk / bk))
+key_blocks=np.ones((3, 2, 2), bool), block_size=2 -> ValueError: …has 3 heads, but
+key_blocks=np.ones((1, 2, 2)), block_size=2 -> TypeError: …float64; expected bool
+key_blocks=np.ones((1, 2, 2), int), block_size=2 -> TypeError: …expected bool
+key_blocks="all", block_size=2 -> TypeError: …
+key_blocks=np.ones((1, 2, 2), bool), block_size=0 -> ValueError: block_size: got 0
+key_blocks=np.ones((1, 2, 2), bool), block_size=(2, -1) -> ValueError: …got -1
+key_blocks=np.ones((1, 2, 2), bool), block_size=2.0 -> TypeError: block_size: …
+key_blocks=np.ones((1, 2, 2), bool), block_size=True -> TypeError: block_size: …
+key_blocks=np.ones((1, 2, 2), bool), block_size=(2, 2, 2) -> ValueError: …got 3 items;
+    expected an integer, or (queries, keys)
+key_blocks=np.ones((1, 2, 2), bool), block_size="22" -> TypeError: block_size: …
 labels=np.zeros((*[1] * 30, L, L), int) -> ValueError: …30 batch axes; expected at most
     29
 attn_mask=ones(L, 3) -> ValueError: …(4, 3)…to (..., 2, 4, 4); expected

@@ -109,6 +109,8 @@ def attention_arguments(rnd, rng):
         "dropout_p": 0.25,
         "num_threads": rnd.randrange(1, 4),
         "key_ranges": rng.integers(-2, Lk + 3, (Lq, 2)),
+        "key_blocks": rng.random((rnd.choice([1, H]), -(-Lq // 4), -(-Lk // 3))) < 0.8,
+        "block_size": (4, 3),
         "is_causal": True,
         "scale": 0.3,
     }

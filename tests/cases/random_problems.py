@@ -142,6 +142,8 @@ def hiding(draw, sizes, rng):
         keywords["key_lengths"] = rng.integers(0, sizes.lk + 1, shape)
     if draw(st.booleans()):
         keywords["key_ranges"] = draw_key_ranges(draw, sizes, rng)
+    if draw(st.booleans()):
+        keywords |= draw_key_blocks(draw, sizes, rng)
     kind = draw(st.sampled_from(["none", "bool", "float"]))
     shape = shortened(draw, (sizes.heads, sizes.lq, sizes.lk))
     shape = draw(batch_axes(sizes.batch)) + shape
@@ -161,6 +163,15 @@ def draw_key_ranges(draw, sizes, rng):
     near_ends = rng.integers(-3, sizes.lk + 4, shape)
     is_far = rng.random(shape) < draw(st.sampled_from([0.0, 0.3]))
     return np.where(is_far, rng.choice(FAR_ENDS, shape), near_ends)
+
+
+def draw_key_blocks(draw, sizes, rng):
+    """Return blocks of any size, of each head or of all, and their size."""
+    size = draw(st.integers(1, 9)), draw(st.integers(1, 40))
+    counts = -(-sizes.lq // size[0]), -(-sizes.lk // size[1])
+    heads = draw(st.sampled_from([1, sizes.heads]))
+    shape = (*draw(batch_axes(sizes.batch)), heads, *counts)
+    return {"key_blocks": rng.random(shape) < 0.6, "block_size": size}
 
 
 @st.composite

@@ -81,6 +81,10 @@ def operands(x):
             "window": (2, 1),
             "query_offset": x.integer(),
         },
+        "blocks": {
+            "key_blocks": x.integer(1, -(-L // 2), LK) > 0,
+            "block_size": (2, 1),
+        },
         "lengths": {"key_lengths": x.integer(), "sinks": np.array([0.5, -np.inf])},
         "dropout": {"dropout_p": 0.5, "rng": 0},
         "decay": {"log_decay": -x.real(H, LK), "is_causal": True, **offsets},

@@ -134,6 +134,14 @@ CALLS = {
         key_ranges=np.array([[0, 2], [1, 4], [2, 2]]),
         scale=0.7,
     ),
+    "blocks": _call(
+        "attention",
+        14,
+        {"rel_key": (5, D)},
+        key_blocks=np.array([[[True, False], [True, True]]]),
+        block_size=(2, 2),
+        query_offset=0,
+    ),
     "dropout": _call(
         "attention", 12, {"rel_key": (5, D)}, query_offset=0, dropout_p=0.4, rng=5
     ),

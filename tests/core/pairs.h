@@ -126,6 +126,28 @@ lay_mask(case_t *c)
         scale_numbers(o, 200);
 }
 
+/* Blocks of queries and keys, of each head, of a group of heads or of all. */
+static void
+lay_blocks(case_t *c)
+{
+    source_t *s = &c->s;
+    rp_attention *p = &c->g.forward;
+    rp_sight *sight = &p->sight;
+    const int64_t heads[] = {1, p->H, p->H / p->Hk};
+    sight->block_heads = heads[pick(s, 3)];
+    sight->block_queries = once_in(s, 3) ? 1 : between(s, 1, 80);
+    sight->block_keys = once_in(s, 3) ? 16 * between(s, 1, 9) : between(s, 1, 150);
+    if (once_in(s, 20))
+        sight->block_keys = RP_LONGEST;
+    lay(c, (operand_t){.name = "key_blocks",
+                       .array = &sight->key_blocks,
+                       .n = {p->B, p->H / sight->block_heads,
+                             (p->Lq + sight->block_queries - 1) / sight->block_queries,
+                             (p->Lk + sight->block_keys - 1) / sight->block_keys},
+                       .storage = TRUTHS,
+                       .repeat = choose_repeat(s, REPEAT_ANY)});
+}
+
 /* ---- labels ---------------------------------------------------------------------------- */
 
 /* Labels at random, in runs, rising or falling; some are no row of a table. */
@@ -362,6 +384,8 @@ lay_pairs(case_t *c)
     p->weigh_all = once_in(s, 4);
     if (once_in(s, 8))
         choose_part(c);
+    if (p->Hk > 0 && once_in(s, 8))
+        lay_blocks(c);
 }
 
 #endif

@@ -55,7 +55,7 @@ def layers(title):
 
 
 def of_one(figures):
-    """Those of a batch of one, by model and length."""
+    """Return the figures of a batch of one, by model and length."""
     return {at[:2]: row for at, row in figures.items() if at[2] == 1}
 
 

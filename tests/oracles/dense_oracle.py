@@ -18,6 +18,7 @@ from oracle import (
     batch_shape,
     dropout_seed,
     of_queries,
+    sides_of,
     with_defaults,
 )
 
@@ -231,6 +232,14 @@ class Operands:
                 np.arange(lk) < end[..., None]
             )
             self.mask = np.where(inside[:, None], self.mask, -np.inf)
+        if options["key_blocks"] is not None:
+            bq, bk = sides_of(options["block_size"])
+            blocks = np.asarray(options["key_blocks"])
+            blocks = blocks.repeat(heads // blocks.shape[-3], -3)
+            blocks = blocks.repeat(min(bq, lq), -2)[..., :lq, :]
+            blocks = blocks.repeat(min(bk, lk), -1)[..., :lk]
+            shown = _full(blocks, batch, (heads, lq, lk))
+            self.mask = np.where(shown, self.mask, -np.inf)
 
 
 def _additive(mask):

@@ -78,6 +78,8 @@ DEFAULTS = {
     "log_decay": None,
     "key_ranges": None,
     "key_lengths": None,
+    "key_blocks": None,
+    "block_size": None,
     "window": None,
     "rng": None,
 }
@@ -144,6 +146,11 @@ def of_queries(sinks):
     return sinks[:, None] if sinks.ndim == 1 else sinks
 
 
+def sides_of(block_size):
+    """Queries and keys of a block."""
+    return block_size if isinstance(block_size, tuple) else (block_size, block_size)
+
+
 def batch_shape(arrays, mask, options):
     """Common batch axes of all operands; each counts its axes left of the heads."""
     shapes = [x.shape[:-3] for x in arrays]
@@ -152,7 +159,8 @@ def batch_shape(arrays, mask, options):
     shapes += [np.shape(labels)[:-2] for labels in several(options["labels"])]
     names = ("log_decay", "key_ranges", "sinks", *VECTORS)
     shapes += [np.shape(options[name])[:-2] for name in names]
-    shapes += [np.shape(options["position_query"])[:-3]]
+    names = ("position_query", "key_blocks")
+    shapes += [np.shape(options[name])[:-3] for name in names]
     shapes += [np.shape(options[name]) for name in ("query_offset", "key_lengths")]
     return np.broadcast_shapes(*shapes)
 
@@ -180,6 +188,10 @@ class _Problem:
         ranges = [[0, lk]] if options["key_ranges"] is None else options["key_ranges"]
         self.ranges = np.broadcast_to(ranges, (*batch, lq, 2))
         self.mask = attn_mask
+        self.blocks = options["key_blocks"]
+        if self.blocks is not None:
+            tail = np.shape(self.blocks)[-3:]
+            self.blocks = np.broadcast_to(self.blocks, (*batch, *tail))
         self.labels = [
             np.broadcast_to(x, (*batch, lq, lk)) for x in several(options["labels"])
         ]
@@ -249,6 +261,11 @@ class _Problem:
             return False
         if self.is_causal and relative > 0:
             return False
+        if self.blocks is not None:
+            bq, bk = sides_of(self.options["block_size"])
+            row = h * self.blocks.shape[-3] // self.shape[-3]
+            if not self.blocks[b][row, i // bq, j // bk]:
+                return False
         begin, end = self.ranges[b][i]
         return begin <= j < end and j < self.lengths[b]
 

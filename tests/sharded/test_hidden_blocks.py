@@ -108,3 +108,18 @@ def test_rows_that_see_nothing_are_those_of_the_whole(hidden, rng):
     got = found(rows, given)
     np.testing.assert_allclose(got["out"], want.out, rtol=1e-13, atol=1e-13)
     np.testing.assert_allclose(got["lse"], want.lse, rtol=1e-13, atol=1e-13)
+
+
+def test_key_blocks_may_be_cut_anywhere(rng):
+    query, key = rng.standard_normal((2, 4, 50, 6)), rng.standard_normal((2, 2, 70, 6))
+    blocks = {"key_blocks": rng.random((2, 2, 8, 3)) < 0.6, "block_size": (7, 30)}
+    chunked = [da.from_array(x, (1, 2, 20, -1)) for x in (query, key, key)]
+    call = {"enable_gqa": True, **blocks}
+    want = relpos.attention(query, key, key, **call)
+    got = relpos.sharded.attention(*chunked, **call)
+    np.testing.assert_allclose(got.compute(), want, atol=1e-12)
+    call["key_blocks"] = da.from_array(blocks["key_blocks"], 1)
+    got = relpos.sharded.attention(*chunked, **call)
+    np.testing.assert_allclose(got.compute(), want, atol=1e-12)
+    with pytest.raises(ValueError, match=r"^key_blocks: .* expected one of the two"):
+        relpos.sharded.attention(*chunked, **call, attn_mask=np.ones(70, bool))

@@ -1,5 +1,5 @@
-/* sight.h: which keys a query may attend to by its window, causality, the keys' length and a
- * range of its own. */
+/* sight.h: which keys a query may attend to by its window, causality, the keys' length, a range
+ * of its own and blocks of keys. */
 #ifndef RELPOS_ATTENTION_SIGHT_H
 #define RELPOS_ATTENTION_SIGHT_H
 
@@ -51,7 +51,24 @@ rp_own_range(const rp_attention *p, int64_t b, int64_t i)
                          RP_MIN(RP_MAX(end, 0), p->Lk)};
 }
 
-/* Keys that query i may attend to, but for the mask: those of its window in its own range. */
+/* Whether a mask, or blocks of keys, hide pairs one by one. */
+RP_INLINE int
+rp_has_mask(const rp_attention *p)
+{
+    return p->sight.mask_type != RP_MASK_NONE || p->sight.key_blocks.data;
+}
+
+/* The truths of the blocks that row (b, h, i) meets, block_keys keys each. */
+RP_INLINE const char *
+rp_blocks_of(const rp_attention *p, int64_t b, int64_t h, int64_t i)
+{
+    const rp_sight *sight = &p->sight;
+    return rp_at(&sight->key_blocks, b, h / sight->block_heads,
+                 i / sight->block_queries);
+}
+
+/* Keys that query i may attend to, but for mask and blocks: those of its window in its own
+ * range. */
 RP_INLINE rp_interval
 rp_visible(const rp_attention *p, int64_t b, int64_t i)
 {

@@ -65,7 +65,7 @@ piece_keys(const rp_attention *p, int rows)
 {
     int whole = rows == 1 && lie_in_place(&p->key, p->D) &&
                 lie_in_place(&p->value, p->Dv) && !has_labels(p) &&
-                !p->rel_value.array.data &&
+                !p->rel_value.array.data && !p->sight.key_blocks.data &&
                 (!p->rel_key.array.data ||
                  (!p->rel_key.index && lie_in_place(&p->rel_key.array, p->Dp)));
     return whole ? RP_STRETCH_KEYS : RP_PIECE_KEYS;
@@ -201,6 +201,14 @@ score_rel_query(const query_rows_t *rows, const query_row_t *q, int64_t j0, int6
     }
 }
 
+/* Sets the logits of all rows by the keys [j0, end) of a piece to 0. */
+static void
+clear_piece(const query_rows_t *rows, int64_t j0, int64_t end)
+{
+    for (int r = 0; r < rows->count; r++)
+        memset(rows->row[r].s + j0 - rows->first, 0, (size_t)(end - j0) * sizeof(T));
+}
+
 /* The products of all rows with the keys [j0, end) of a piece. */
 static void
 score_keys(const query_rows_t *rows, int64_t j0, int64_t end)
@@ -208,13 +216,24 @@ score_keys(const query_rows_t *rows, int64_t j0, int64_t end)
     const rp_attention *p = rows->p;
     const ptrdiff_t width = RP_ROUND_UP(p->D, VL);
     lines_t keys = lines_of_keys(rows, &p->key, j0, end, p->D);
-    for (int r = 0; r < rows->count; r++)
-        memset(rows->row[r].s + j0 - rows->first, 0, (size_t)(end - j0) * sizeof(T));
+    clear_piece(rows, j0, end);
     add_dots(rows->content, width, rows->count, keys, end - j0, width,
              rows->s + j0 - rows->first, RP_STRETCH_KEYS);
     for (int r = 0; p->rel_key.array.data && r < rows->count; r++)
         score_rel_key(rows, &rows->row[r], j0, end,
                       reads_first(rows, r, &p->rel_key.array));
+}
+
+/* Whether blocks hide the keys [j0, end) of a piece from all rows. */
+static int
+skips_piece(const query_rows_t *rows, int64_t j0, int64_t end)
+{
+    int skips = rows->p->sight.key_blocks.data != NULL;
+    for (int r = 0; skips && r < rows->count; r++) {
+        const query_row_t *q = &rows->row[r];
+        skips = blocks_hide(rows->p, q->b, q->h, q->i, j0, end);
+    }
+    return skips;
 }
 
 /* Adds rel_query, cap, bias and mask to one row's logits, and hides what it does not see.
@@ -233,7 +252,7 @@ finish_logits(const query_rows_t *rows, const query_row_t *q)
         cap_row(softcap_of(p->softcap * RP_LOG2E), s, end - j0,
                 rows->slopes ? rows->slopes + j0 - rows->first : NULL);
     add_bias_run(rows->bias, q->b, q->h, q->i, j0, end - j0, s);
-    add_mask(p, q->b, q->h, q->i, j0, end - j0, s);
+    mask_keys(p, q->b, q->h, q->i, j0, end - j0, s);
     if (weights->data && j0 < end)
         unpack_row(weights, rp_at(weights, q->b, q->h, q->i) + j0 * weights->col, s,
                    end - j0);
@@ -259,8 +278,13 @@ score_stretch(query_rows_t *rows, int64_t first, int64_t end)
     if (rows->begin >= rows->end)
         return;
     rows->begin -= (rows->begin - first) % RP_PIECE_KEYS;
-    for (int64_t j0 = rows->begin; j0 < rows->end; j0 += rows->piece)
-        score_keys(rows, j0, RP_MIN(rows->end, j0 + rows->piece));
+    for (int64_t j0 = rows->begin; j0 < rows->end; j0 += rows->piece) {
+        int64_t past = RP_MIN(rows->end, j0 + rows->piece);
+        if (skips_piece(rows, j0, past))
+            clear_piece(rows, j0, past);
+        else
+            score_keys(rows, j0, past);
+    }
     for (int r = 0; r < rows->count; r++)
         finish_logits(rows, &rows->row[r]);
 }
@@ -346,8 +370,11 @@ rows_stretch(query_rows_t *rows, int64_t first, int64_t end)
         return;
     for (int r = 0; r < rows->count; r++)
         weigh_logits(rows, &rows->row[r]);
-    for (int64_t j0 = rows->begin; j0 < rows->end; j0 += rows->piece)
-        weigh_values(rows, j0, RP_MIN(rows->end, j0 + rows->piece));
+    for (int64_t j0 = rows->begin; j0 < rows->end; j0 += rows->piece) {
+        int64_t past = RP_MIN(rows->end, j0 + rows->piece);
+        if (!skips_piece(rows, j0, past))
+            weigh_values(rows, j0, past);
+    }
 }
 
 #endif

@@ -1,4 +1,5 @@
-/* mask.h: the mask of a pair, which is added or hides, and its gradient, dense by nature. */
+/* mask.h: the mask of a pair, which is added or hides, and its gradient, dense by nature; and
+ * the blocks of keys that hide. */
 #ifndef RELPOS_ATTENTION_TERMS_MASK_H
 #define RELPOS_ATTENTION_TERMS_MASK_H
 
@@ -104,6 +105,46 @@ add_mask(const rp_attention *p, int64_t b, int64_t h, int64_t i, int64_t j0,
         add_numbers(RP_MASK_F32, mask, step, count, biased, s);
     else
         add_numbers(RP_MASK_F64, mask, step, count, biased, s);
+}
+
+/* Hides those of the keys [j0, j0 + count) of row (b, h, i) whose block is none of its own. */
+static void
+hide_blocks(const rp_attention *p, int64_t b, int64_t h, int64_t i, int64_t j0,
+            int64_t count, T *s)
+{
+    const ptrdiff_t step = p->sight.key_blocks.col;
+    const int64_t size = p->sight.block_keys;
+    if (!p->sight.key_blocks.data || count <= 0)
+        return;
+    const char *blocks = rp_blocks_of(p, b, h, i) + j0 / size * step;
+    int64_t end = size - j0 % size; /* of the first block, from j0 on */
+    for (int64_t begin = 0; begin < count; begin = end, end += size, blocks += step)
+        if (!*blocks)
+            hide(s, begin, RP_MIN(end, count));
+}
+
+/* Whether blocks hide all keys [j0, end) from row (b, h, i). */
+RP_INLINE int
+blocks_hide(const rp_attention *p, int64_t b, int64_t h, int64_t i, int64_t j0,
+            int64_t end)
+{
+    const ptrdiff_t step = p->sight.key_blocks.col;
+    const int64_t size = p->sight.block_keys;
+    const char *blocks = rp_blocks_of(p, b, h, i);
+    for (int64_t n = j0 / size; n <= (end - 1) / size; n++)
+        if (blocks[n * step])
+            return 0;
+    return 1;
+}
+
+/* Adds the mask to the logits of row (b, h, i) by the keys [j0, j0 + count), and hides what
+ * mask and blocks hide. */
+static void
+mask_keys(const rp_attention *p, int64_t b, int64_t h, int64_t i, int64_t j0,
+          int64_t count, T *s)
+{
+    add_mask(p, b, h, i, j0, count, s);
+    hide_blocks(p, b, h, i, j0, count, s);
 }
 
 static void

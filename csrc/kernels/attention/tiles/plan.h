@@ -143,9 +143,9 @@ plan_paths(plan_t *plan, const rp_attention *p, int64_t most_rows)
     plan->rel_value.stride = RP_ROUND_UP(p->rel_value.rows, VL);
     plan_shown(&plan->shown, p);
     plan->skew = in_band(&plan->rel_key) || in_band(&plan->rel_value);
-    plan->may_hide =
-        p->sight.window_left != RP_UNBOUNDED || p->sight.window_right != RP_UNBOUNDED ||
-        p->sight.mask_type != RP_MASK_NONE || p->sight.key_ranges.data || has_bias(p);
+    plan->may_hide = p->sight.window_left != RP_UNBOUNDED ||
+                     p->sight.window_right != RP_UNBOUNDED || rp_has_mask(p) ||
+                     p->sight.key_ranges.data || has_bias(p);
     plan->Lq_pad = RP_ROUND_UP(p->Lq, BQ);
     plan->Lk_pad = RP_ROUND_UP(p->Lk, NR);
     plan->D_pad = RP_ROUND_UP(p->D, VL);

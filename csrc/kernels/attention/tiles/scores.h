@@ -49,9 +49,9 @@ finish_row(const plan_t *plan, scratch_t *w, const queries_t *q, const tile_t *t
     rp_interval visible = rp_visible(plan->p, q->b, q->i0 + m);
     T *s = t->s + m * t->ld, *top = w->lane_max;
     add_bias(&plan->bias, w, q, t, m, plan->bias_first);
-    add_mask(plan->p, q->b, q->h, q->i0 + m, t->j0, t->shown.begin, s);
-    add_mask(plan->p, q->b, q->h, q->i0 + m, t->j0 + t->shown.end,
-             t->keys - t->shown.end, s + t->shown.end);
+    mask_keys(plan->p, q->b, q->h, q->i0 + m, t->j0, t->shown.begin, s);
+    mask_keys(plan->p, q->b, q->h, q->i0 + m, t->j0 + t->shown.end,
+              t->keys - t->shown.end, s + t->shown.end);
     hide(s, 0, RP_MIN(t->columns, visible.begin - t->j0));
     hide(s, RP_MAX(0, visible.end - t->j0), t->columns);
     if (!top)

@@ -1,23 +1,15 @@
 /* shown.h: which part of a key tile a query tile works on, and where it may leave masks alone.
  *
- * Ranges of keys, one per query, and the mask are looked at once per call. Of the ranges a
+ * Ranges of keys, one per query, mask and blocks are looked at once per call. Of the ranges a
  * query tile keeps two intervals: keys that any of its rows sees, and keys that all of them
- * see. Of the mask, for each query tile and RP_CLASS_KEYS keys, whether some pair is left as
- * it is and whether some is not. A tile then begins and ends where anything is seen, is
+ * see. Of mask and blocks, for each query tile and RP_CLASS_KEYS keys, whether some pair is
+ * left as it is and whether some is not. A tile then begins and ends where anything is seen, is
  * skipped where nothing is, and its columns that all rows see take no mask. */
 #ifndef RELPOS_ATTENTION_TILES_SHOWN_H
 #define RELPOS_ATTENTION_TILES_SHOWN_H
 
 #include "../../ground/arena.h"
-#include "../../ground/lines.h"
-#include "../../ground/micro.h"
-#include "tile.h"
-
-enum {
-    RP_CLASS_KEYS = 32, /* keys of a class: whole panels */
-    RP_SHOWS = 1,       /* a pair that the mask leaves as it is, */
-    RP_HIDES = 2,       /* one that it hides; both: also one that it adds to */
-};
+#include "classes.h"
 
 /* Keys that any row of a query tile sees, and that all of them see. */
 typedef struct {
@@ -28,8 +20,8 @@ typedef struct {
     const rp_attention *p;
     int64_t tiles;  /* of queries */
     sight_t *sight; /* (B, tiles), by ranges; NULL: there are none */
-    /* (batches, heads, rows, blocks), 1 where the mask is the same along an axis; NULL: no
-     * mask */
+    /* (batches, heads, rows, blocks), 1 where mask and blocks are the same along an axis;
+     * NULL: there are neither */
     unsigned char *classes;
     int64_t batches, heads, rows, blocks;
 } shown_t;
@@ -39,11 +31,11 @@ typedef struct {
 static void
 plan_shown(shown_t *shown, const rp_attention *p)
 {
-    const rp_array *mask = &p->sight.mask;
+    const rp_array *mask = &p->sight.mask, *blocks = &p->sight.key_blocks;
     *shown = (shown_t){.p = p, .tiles = (p->Lq + BQ - 1) / BQ};
-    shown->batches = mask->batch ? p->B : 1;
-    shown->heads = mask->head ? p->H : 1;
-    shown->rows = mask->row ? shown->tiles : 1;
+    shown->batches = mask->batch || blocks->batch ? p->B : 1;
+    shown->heads = mask->head || blocks->head ? p->H : 1;
+    shown->rows = mask->row || blocks->row ? shown->tiles : 1;
     shown->blocks = (p->Lk + RP_CLASS_KEYS - 1) / RP_CLASS_KEYS;
 }
 
@@ -53,7 +45,7 @@ lay_out_shown(shown_t *shown, arena_t *arena)
     const rp_attention *p = shown->p;
     if (p->sight.key_ranges.data)
         shown->sight = take(arena, p->B, (size_t)shown->tiles * sizeof(sight_t));
-    if (p->sight.mask_type != RP_MASK_NONE)
+    if (rp_has_mask(p))
         shown->classes = take(arena, shown->batches * shown->heads,
                               (size_t)(shown->rows * shown->blocks));
 }
@@ -79,140 +71,23 @@ look_at_ranges(void *context, int64_t unit, int worker)
     shown->sight[unit] = sight;
 }
 
-/* Looks whether a mask of numbers shows, hides or changes the pairs at `at`, `step` apart.
- * */
-#define CLASS_OF_RUN(type)                                                             \
-    for (int64_t n = 0; n < count; n++) {                                              \
-        type x = *(const type *)(at + n * step);                                       \
-        shows |= x == 0;                                                               \
-        hides |= x == -(type)INFINITY;                                                 \
-        adds |= (x != 0) & (x != -(type)INFINITY);                                     \
-    }
-
-RP_INLINE int
-class_of_run(int type, const char *at, ptrdiff_t step, int64_t count)
-{
-    int shows = 0, hides = 0, adds = 0;
-    if (type == RP_MASK_F32)
-        CLASS_OF_RUN(float)
-    else if (type == RP_MASK_F64)
-        CLASS_OF_RUN(double)
-    else
-        for (int64_t n = 0; n < count; n++) {
-            int x = *(const unsigned char *)(at + n * step) != 0;
-            shows |= x;
-            hides |= !x;
-        }
-    return adds ? RP_SHOWS | RP_HIDES : shows * RP_SHOWS | hides * RP_HIDES;
-}
-
-#undef CLASS_OF_RUN
-
-/* One class of truth values side by side, and what was met in it: any, and none. */
-typedef signed char truths_t
-    __attribute__((vector_size(RP_CLASS_KEYS), aligned(1), may_alias));
-
-RP_INLINE int
-is_any(const truths_t *x)
-{
-    uint64_t words[RP_CLASS_KEYS / 8], any = 0;
-    memcpy(words, x, sizeof words);
-    for (int n = 0; n < RP_CLASS_KEYS / 8; n++)
-        any |= words[n];
-    return any != 0;
-}
-
-/* Classes of `rows` rows of truth values side by side, `step` apart. A row is read along
- * its bytes, as memory likes it; what was met waits in the first-level cache. */
-static void
-class_truths(const char *at, ptrdiff_t step, int64_t rows, int64_t blocks,
-             unsigned char *classes)
-{
-    enum { RUN = 64 };
-    truths_t any[RUN], none[RUN];
-    for (int64_t first = 0; first < blocks; first += RUN) {
-        int count = (int)RP_MIN(RUN, blocks - first);
-        memset(any, 0, sizeof any);
-        memset(none, 0, sizeof none);
-        for (int64_t i = 0; i < rows; i++) {
-            const char *row = at + i * step + first * RP_CLASS_KEYS;
-            for (int n = 0; n < count; n++) {
-                truths_t x = *(const truths_t *)(row + n * RP_CLASS_KEYS);
-                any[n] |= x;
-                none[n] |= x == 0;
-            }
-        }
-        for (int n = 0; n < count; n++)
-            classes[first + n] = (unsigned char)(is_any(any + n) * RP_SHOWS |
-                                                 is_any(none + n) * RP_HIDES);
-    }
-}
-
-/* Adds one row of the mask to the classes of its blocks; a class that is both already stays
- * so. */
-RP_INLINE void
-class_row(int type, const char *at, ptrdiff_t step, int64_t blocks,
-          unsigned char *classes)
-{
-    for (int64_t n = 0; n < blocks; n++, at += RP_CLASS_KEYS * step)
-        if (classes[n] != (RP_SHOWS | RP_HIDES))
-            classes[n] |= (unsigned char)class_of_run(type, at, step, RP_CLASS_KEYS);
-}
-
-/* Adds one row of a mask of 16 bits to the classes of its blocks, and of what is left
- * behind them. */
-static void
-class_wide_row(const rp_array *mask, const char *at, int64_t count,
-               unsigned char *classes)
-{
-    T numbers[RP_CLASS_KEYS];
-    for (int64_t n = 0; n < count; n += RP_CLASS_KEYS, classes++) {
-        int64_t some = RP_MIN(RP_CLASS_KEYS, count - n);
-        widen(numbers, at + n * mask->col, mask->col, RP_KIND(mask), some);
-        *classes |= (unsigned char)class_of_run(RP_MASK_F32, (const char *)numbers,
-                                                sizeof(float), some);
-    }
-}
-
-/* Finds the classes of one query tile of one copy of the mask. Where numbers lie side by
- * side, `class_row` is called with a constant step: the compiler then takes many pairs at
- * once. */
+/* Finds the classes of one query tile of one copy of mask and blocks. */
 static void
 look_at_mask(void *context, int64_t unit, int worker)
 {
     const shown_t *shown = context;
     const rp_attention *p = shown->p;
-    const rp_array *mask = &p->sight.mask;
-    const int type = p->sight.mask_type;
-    const ptrdiff_t step = mask->col;
     unsigned char *classes = shown->classes + unit * shown->blocks;
     int64_t i0 = unit % shown->rows * BQ, copy = unit / shown->rows;
     int64_t b = copy / shown->heads, h = copy % shown->heads;
-    int64_t end = mask->row ? RP_MIN(p->Lq, i0 + BQ) : 1;
-    int64_t whole = p->Lk / RP_CLASS_KEYS, done = whole * RP_CLASS_KEYS;
-    int truths = type == RP_MASK_BOOL && step == 1;
+    int64_t end = shown->rows > 1 ? RP_MIN(p->Lq, i0 + BQ) : p->Lq;
+    int has_mask = p->sight.mask_type != RP_MASK_NONE;
     (void)worker;
-    memset(classes, 0, (size_t)shown->blocks);
-    /* Truth values side by side have a loop of their own, over all rows; the loop below
-     * then adds the keys behind the last whole block only. */
-    if (truths)
-        class_truths(rp_at(mask, b, h, i0), mask->row, end - i0, whole, classes);
-    for (int64_t i = i0; i < end; i++) {
-        const char *row = rp_at(mask, b, h, i);
-        if (RP_KIND(mask) != RP_OWN) {
-            class_wide_row(mask, row, p->Lk, classes);
-            continue;
-        }
-        if (type == RP_MASK_F32 && step == sizeof(float))
-            class_row(RP_MASK_F32, row, sizeof(float), whole, classes);
-        else if (type == RP_MASK_F64 && step == sizeof(double))
-            class_row(RP_MASK_F64, row, sizeof(double), whole, classes);
-        else if (!truths)
-            class_row(type, row, step, whole, classes);
-        if (done < p->Lk)
-            classes[whole] |= (unsigned char)class_of_run(type, row + done * step, step,
-                                                          p->Lk - done);
-    }
+    memset(classes, has_mask ? 0 : RP_SHOWS, (size_t)shown->blocks);
+    if (has_mask)
+        class_mask(p, b, h, i0, end, classes);
+    if (p->sight.key_blocks.data)
+        class_blocks(p, b, h, i0, end, shown->blocks, classes);
 }
 
 static rp_status
@@ -243,7 +118,7 @@ sight_of(const shown_t *shown, int64_t b, int64_t i0, int rows)
     return sight;
 }
 
-/* Classes of the mask for a query tile; not without a mask. */
+/* Classes of a query tile; not without mask or blocks. */
 RP_INLINE const unsigned char *
 classes_of(const shown_t *shown, const queries_t *q)
 {
@@ -253,7 +128,7 @@ classes_of(const shown_t *shown, const queries_t *q)
            ((b * shown->heads + h) * shown->rows + row) * shown->blocks;
 }
 
-/* Leaves out the keys at either end of an interval in which the mask shows nothing. */
+/* Leaves out the keys at either end of an interval of which no pair is shown. */
 static rp_interval
 without_hidden(const shown_t *shown, const queries_t *q, rp_interval keys)
 {
@@ -266,7 +141,23 @@ without_hidden(const shown_t *shown, const queries_t *q, rp_interval keys)
     return keys;
 }
 
-/* The longest run of keys of an interval from which the mask hides nothing. */
+/* The first keys of an interval, up to where RP_GAP_CLASSES classes or more are hidden: from
+ * there on it takes less time to begin again behind them than to go through them. */
+static rp_interval
+next_run(const shown_t *shown, const queries_t *q, rp_interval keys)
+{
+    const unsigned char *classes = classes_of(shown, q);
+    int hidden = 0;
+    keys = without_hidden(shown, q, keys);
+    for (int64_t n = keys.begin / RP_CLASS_KEYS; n * RP_CLASS_KEYS < keys.end; n++) {
+        hidden = classes[n] & RP_SHOWS ? 0 : hidden + 1;
+        if (hidden == RP_GAP_CLASSES)
+            keys.end = (n + 1 - RP_GAP_CLASSES) * RP_CLASS_KEYS;
+    }
+    return keys;
+}
+
+/* The longest run of keys of an interval of which no pair is hidden or added to. */
 static rp_interval
 without_mask(const shown_t *shown, const queries_t *q, rp_interval keys)
 {
@@ -306,18 +197,21 @@ see_window(const rp_attention *p, const queries_t *q, tile_t *t)
     t->in_window = t->window.begin + q->rows <= 1 && t->window.end >= t->keys;
 }
 
-/* Sets the part of the key tile [j0, j0 + count) up that q works on; 0: it sees none of it. */
+/* Sets the first part of the keys [*at, end) of a key tile up that q works on, and *at behind
+ * it; 0: it sees none of them. There is one part, unless mask or blocks leave gaps. */
 static int
-start_tile(const shown_t *shown, const queries_t *q, tile_t *t, int64_t j0, int count)
+start_tile(const shown_t *shown, const queries_t *q, tile_t *t, int64_t *at,
+           int64_t end)
 {
-    rp_interval tile = {j0, j0 + count}, keys = rp_overlap(q->seen, tile), open;
+    rp_interval tile = {*at, end}, keys = rp_overlap(q->seen, tile), open;
     if (shown->classes)
-        keys = without_hidden(shown, q, keys);
+        keys = next_run(shown, q, keys);
+    *at = shown->classes ? keys.end : end;
     if (keys.begin >= keys.end)
         return 0;
     t->j0 = keys.begin / NR * NR;
     int64_t width = keys.end - t->j0;
-    rp_assert(0 < width && width < count + NR);
+    rp_assert(0 < width && width < end - tile.begin + NR);
     t->keys = (int)width;
     t->columns = RP_ROUND_UP(t->keys, VL);
     see_window(shown->p, q, t);

@@ -32,7 +32,7 @@ wave_of(const plan_t *plan, size_t bytes, int64_t units)
     const rp_attention *p = plan->p;
     int uneven = p->sight.window_left != RP_UNBOUNDED ||
                  p->sight.window_right != RP_UNBOUNDED || p->sight.key_ranges.data ||
-                 p->sight.mask_type != RP_MASK_NONE;
+                 rp_has_mask(p);
     int64_t least = units > 1 && uneven && p->threads > 1 ? 2 * p->threads : p->threads;
     int64_t wave = p->threads * (int64_t)RP_WAVE_BYTES / (int64_t)RP_MAX(bytes, 1);
     wave = RP_MAX(wave, (least + units - 1) / units);

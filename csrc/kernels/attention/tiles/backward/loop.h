@@ -13,31 +13,38 @@
 #include "pack.h"
 #include "plan.h"
 
-/* Sets the tile (i0, j0) up; 0 when no pair of it is visible. */
-static int
-start_visit(const gradients_t *gp, grad_scratch_t *w, visit_t *x, int64_t i0,
-            int64_t j0)
+/* Sets the query tile from i0 on up. */
+static void
+start_visits(const gradients_t *gp, visit_t *x, int64_t i0)
 {
     const plan_t *plan = &gp->plan;
-    const rp_attention *p = plan->p;
     queries_t *q = &x->q;
-    tile_t *t = &x->t;
     q->i0 = i0;
-    q->rows = (int)RP_MIN(BQ, p->Lq - i0);
+    q->rows = (int)RP_MIN(BQ, plan->p->Lq - i0);
     q->rows_pad = padded_rows(q->rows);
     see_keys(&plan->shown, q);
-    if (!start_tile(&plan->shown, q, t, j0, plan->key_tile))
-        return 0;
     q->content = x->head->rows_u + i0 * plan->D_pad;
     q->relative = x->head->rows_v + i0 * plan->Dp_pad;
     q->key_dots =
         x->head->key_dots ? x->head->key_dots + i0 * plan->rel_key.stride : NULL;
+    x->selected = x->head->bad[i0 / BQ];
+}
+
+/* Sets the first part of the keys [*at, end) up of which a pair is visible; 0: there is none. */
+static int
+start_visit(const gradients_t *gp, grad_scratch_t *w, visit_t *x, int64_t *at,
+            int64_t end)
+{
+    const plan_t *plan = &gp->plan;
+    queries_t *q = &x->q;
+    tile_t *t = &x->t;
+    if (!start_tile(&plan->shown, q, t, at, end))
+        return 0;
     q->saved_column = -1;
-    t->w0 = t->j0 - i0 + plan->Lq_pad - BQ;
+    t->w0 = t->j0 - q->i0 + plan->Lq_pad - BQ;
     t->ld = plan->lds - plan->skew;
     t->s = w->forward.scores + plan->skew * (BQ - 1);
     x->d = w->grads + plan->skew * (BQ - 1);
-    x->selected = x->head->bad[i0 / BQ];
     return 1;
 }
 
@@ -90,9 +97,10 @@ backward_head(const gradients_t *gp, grad_scratch_t *w, visit_t *x, int64_t slic
         for (int64_t tile = tiles.begin; tile < tiles.end; tile++) {
             if (rp_stopping())
                 return;
-            if (start_visit(gp, w, x, tile * BQ, j0) &&
-                !visits_nothing(gp, w, x, norms))
-                backward_tile(gp, w, x, keys, values, keys_bad);
+            start_visits(gp, x, tile * BQ);
+            for (int64_t at = j0; start_visit(gp, w, x, &at, j0 + plan->key_tile);)
+                if (!visits_nothing(gp, w, x, norms))
+                    backward_tile(gp, w, x, keys, values, keys_bad);
         }
         finish_rel_query(gp, w, x, j0, keys_bad);
     }

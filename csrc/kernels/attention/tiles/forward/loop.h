@@ -55,35 +55,42 @@ find_floor(const plan_t *plan, scratch_t *w, queries_t *q)
     if (!may_weigh_nothing(&plan->weightless, q, norms, plan->key_tiles, plan->D_pad))
         return;
     for (int64_t tile = 0; tile < plan->key_tiles; tile++) {
-        if (!start_tile(&plan->shown, q, &t, tile * plan->key_tile, plan->key_tile))
-            continue;
-        start_bias_tile(&plan->bias, w, q, &t);
-        raise_floor(&plan->weightless, w, q, &t, norms[tile]);
+        int64_t at = tile * plan->key_tile, end = at + plan->key_tile;
+        while (start_tile(&plan->shown, q, &t, &at, end)) {
+            start_bias_tile(&plan->bias, w, q, &t);
+            raise_floor(&plan->weightless, w, q, &t, norms[tile]);
+        }
     }
+}
+
+/* Adds the keys of a part of a key tile to what its queries accumulate. */
+static void
+visit_part(const plan_t *plan, scratch_t *w, queries_t *q, tile_t *t)
+{
+    const rp_attention *p = plan->p;
+    t->w0 = t->j0 - q->i0 + plan->Lq_pad - BQ;
+    t->ld = plan->lds - plan->skew;
+    t->s = w->scores + plan->skew * (BQ - 1);
+    int64_t hk = q->h / plan->group, slice = slice_of(plan, q->b, hk);
+    int64_t tile = slice * plan->key_tiles + t->j0 / plan->key_tile;
+    int bad = plan->may_hide && plan->values_bad[tile];
+    ptrdiff_t stride;
+    const T *values = slice_values(plan, q->b, hk, &stride);
+    if (q->floor > -(T)INFINITY && !bad) {
+        start_bias_tile(&plan->bias, w, q, t);
+        if (weighs_nothing(&plan->weightless, w, q, t, plan->weightless.norms[tile]))
+            return;
+    }
+    score_tile(plan, w, q, t, plan->keys + slice * plan->Lk_pad * p->D);
+    value_tile(plan, w, q, t, values, stride, bad);
 }
 
 static void
 visit_tile(const plan_t *plan, scratch_t *w, queries_t *q, int64_t j0)
 {
-    const rp_attention *p = plan->p;
     tile_t t;
-    if (!start_tile(&plan->shown, q, &t, j0, plan->key_tile))
-        return;
-    t.w0 = t.j0 - q->i0 + plan->Lq_pad - BQ;
-    t.ld = plan->lds - plan->skew;
-    t.s = w->scores + plan->skew * (BQ - 1);
-    int64_t hk = q->h / plan->group, slice = slice_of(plan, q->b, hk);
-    int64_t tile = slice * plan->key_tiles + j0 / plan->key_tile;
-    int bad = plan->may_hide && plan->values_bad[tile];
-    ptrdiff_t stride;
-    const T *values = slice_values(plan, q->b, hk, &stride);
-    if (q->floor > -(T)INFINITY && !bad) {
-        start_bias_tile(&plan->bias, w, q, &t);
-        if (weighs_nothing(&plan->weightless, w, q, &t, plan->weightless.norms[tile]))
-            return;
-    }
-    score_tile(plan, w, q, &t, plan->keys + slice * plan->Lk_pad * p->D);
-    value_tile(plan, w, q, &t, values, stride, bad);
+    for (int64_t at = j0; start_tile(&plan->shown, q, &t, &at, j0 + plan->key_tile);)
+        visit_part(plan, w, q, &t);
 }
 
 static void

@@ -23,8 +23,8 @@ pack_queries(const plan_t *plan, int64_t b, int64_t h, int64_t i0, int64_t rows,
 static int
 all_see(const rp_attention *p, int64_t b, int64_t j0, int64_t end)
 {
-    return p->sight.mask_type == RP_MASK_NONE && !p->sight.key_ranges.data &&
-           !has_bias(p) && rp_in_window(p, b, p->Lq - 1).begin <= j0 &&
+    return !rp_has_mask(p) && !p->sight.key_ranges.data && !has_bias(p) &&
+           rp_in_window(p, b, p->Lq - 1).begin <= j0 &&
            rp_in_window(p, b, 0).end >= end;
 }
 
