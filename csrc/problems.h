@@ -87,9 +87,8 @@ typedef struct {
  * x = offsets[j - i + Lq] * queries[i], all of them double. */
 typedef struct {
     /* (B, 1, Lq + Lk, 1), (B, 1, Lq, 1), (B, H, ranges, 3): start, slope, intercept.
-     * Offsets lie side by side, and are those of the item's own query_offset; queries do not
-     * rise from one to the next; lines are those of item 0 for all, starts, which rise, those
-     * of its head 0. */
+     * Offsets lie side by side, and are those of the item's own query_offset; lines are
+     * those of item 0 for all, starts, which rise, those of its head 0. */
     rp_array offsets, queries, lines;
     int64_t ranges;
     /* x falls along a row where this is set; else it falls up to the query's own position

@@ -48,8 +48,11 @@ KEYWORDS = {
     "key_lengths": """
         key_padding_mask src_key_padding_mask padding_mask key_value_seq_lengths
         kv_seqlens seqlens_k seq_lens cache_seqlens valid_lengths seqused_k""",
-    "key_ranges": "cu_seqlens cu_seqlens_k segment_ids block_mask",
     "key_blocks": "block_mask block_sparse_mask sparse_layout block_indices",
+    "key_ranges": "segment_ids block_mask",
+    "cu_seqlens": """
+        cu_seqlens_q cu_seqlens_k cu_seq_lens cu_seq_lens_q cu_seq_lens_k
+        cumulative_sequence_length_q q_seq_offsets""",
     "query_offset": """
         offset past_length past_key_values_length cache_position q_offset
         position_offset position_ids""",

@@ -80,19 +80,6 @@ begin_apart(const rp_array *const results[], int count, const rp_array *const re
     return 1;
 }
 
-/* Whether no factor of FIRE is larger than the one of the query before. */
-RP_INLINE int
-do_factors_fall(const rp_attention *p)
-{
-    const rp_array *queries = &p->fire.queries;
-    for (int64_t b = 0; queries->data && b < p->B; b++)
-        for (int64_t i = 1; i < p->Lq; i++)
-            if (*(const double *)rp_at(queries, b, 0, i) >
-                *(const double *)rp_at(queries, b, 0, i - 1))
-                return 0;
-    return 1;
-}
-
 RP_INLINE int
 check_sight(const rp_attention *p)
 {
@@ -163,7 +150,6 @@ check_pairs(const rp_attention *p)
     rp_assert(p->dropout.p >= 0 && p->dropout.p < 1);
     rp_assert(!decay->array.data || decay->rows >= p->Lk);
     rp_assert(is_decay_finite(p));
-    rp_assert(do_factors_fall(p));
     return 1;
 }
 

@@ -156,6 +156,7 @@ def attention(
     key_blocks: ArrayLike | None = None,
     block_size: int | tuple[int, int] | None = None,
     window: tuple[int | None, int | None] | None = None,
+    cu_seqlens: ArrayLike | None = None,
     return_lse: bool = False,
     return_weights: bool = False,
     return_context: bool = False,
@@ -283,6 +284,12 @@ def attention(
         The queries bq and the keys bk of a block of `key_blocks`; one number is both.
     window : (int or None, int or None), optional
         Relative positions outside [-left, right] are hidden; None: no bound.
+    cu_seqlens : array_like of int32 or int64, (n + 1,), optional
+        Where each of n documents begins, one after the other, and behind them their
+        whole length Lq = Lk: numbers that rise from 0, or stay for an empty document,
+        for all batch items. A query sees the keys of its own document. Its results are
+        those of a call of this document alone, to rounding, but for what is dropped.
+        Excludes `key_ranges`, `key_lengths` and `query_offset`.
     return_lse, return_weights : bool, default False
         Also return lse (..., H, Lq), or the weights (..., H, Lq, Lk), which take
         O(Lq Lk) memory.

@@ -48,6 +48,7 @@ class Fire(NamedTuple):
     eps: float
     first_key: int = 0  # where the keys begin, if they are a block of a sequence
     lines: "Lines | None" = None  # as they are among more heads, if there are
+    begins: Array | None = None  # (Lq,): of each query's document; None: all 0
 
     @property
     def typed(self) -> dict[str, Array]:
@@ -177,14 +178,16 @@ def _places(fire: Fire, offsets: Array, sizes: Sizes) -> tuple[Array, Array]:
     """Relative positions of the entries j - i + Lq, and the queries' positions.
 
     One row for all batch items where they have one offset, which counts from the keys
-    at hand; positions count from the first key of the whole.
+    at hand; positions count from the first key of the whole, or of the query's own
+    document.
     """
     if not offsets.size:  # of no batch items
         offsets = np.zeros((), np.int64)
     elif offsets.ndim and (offsets == offsets.flat[0]).all():
         offsets = offsets.reshape(-1)[0]
     relative = np.arange(sizes.Lq + sizes.Lk) - sizes.Lq - offsets[..., None]
-    return relative, np.arange(sizes.Lq) + offsets[..., None] + fire.first_key
+    positions = np.arange(sizes.Lq) + offsets[..., None] + fire.first_key
+    return relative, positions if fire.begins is None else positions - fire.begins
 
 
 class Operands(TypedDict):

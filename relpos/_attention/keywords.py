@@ -49,6 +49,7 @@ class Computed(Common, total=False):
     key_blocks: ArrayLike | None
     block_size: int | tuple[int, int] | None
     window: tuple[int | None, int | None] | None
+    cu_seqlens: ArrayLike | None
 
 
 class Keywords(Computed, Generic[Flag], total=False):

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from relpos._attention import fire_network
+from relpos._attention.documents import documents_of
 from relpos._attention.edges import as_edges
 from relpos._attention.operands import (
     LABELLED,
@@ -83,6 +84,11 @@ def prepare(call: Call, part: Part | None = None) -> Problem:
     if fire is not None and part is not None:
         heads = slice(part.head, part.head + sizes.H)
         fire = fire_network.part_of_fire(fire, heads, part.key)
+    if call.get("cu_seqlens") is not None:
+        documents = documents_of(call, sizes.Lq, sizes.Lk)
+        inputs["key_ranges"] = documents
+        if fire is not None:
+            fire = fire._replace(begins=documents[:, 0])
     numbers = _numbers_of(call, fire)
     facts = facts_of(inputs, sizes, numbers)
     graph: dict[str, Array] = {}

@@ -13,6 +13,7 @@ from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from relpos._attention.attention import DEFAULTS, AttentionOutput, attend, attention
+from relpos._attention.documents import longest_of
 from relpos._attention.operands import OPERANDS, shows_shapes
 from relpos._attention.problem import transformer_xl_origin
 from relpos._checks import Array, as_flag, as_floating, as_integers, at_least_ndim
@@ -334,7 +335,8 @@ def transformer_xl_attention(
     rel_key : array_like
         The projected sinusoids, rows ascending in relative position from -(Lk-1).
         R = Lk serves ``is_causal=True``, R = Lk + Lq - 1 or 2 Lk - 1 both directions
-        (Conformer). A table of any other length needs `min_relative_position`.
+        (Conformer). A table of any other length needs `min_relative_position`. With
+        `cu_seqlens`, Lq and Lk are the length of the longest document.
     pos_bias_u, pos_bias_v : array_like
         Biases u of the content term and v of the position term; None leaves one out.
     **keywords
@@ -396,10 +398,14 @@ def transformer_xl_settings(
     ):
         at_least_ndim(name, array, ndim, OPERANDS[name].shown)
     lq, lk = query.shape[-2], key.shape[-2]
-    # Keys begin with the memory: the last query is at the last key.
-    if lk != lq and settings.get("query_offset") is None:
+    cu_seqlens = settings.get("cu_seqlens")
+    # Keys begin with the memory: the last query is at the last key. Packed documents
+    # have no memory.
+    if lk != lq and cu_seqlens is None and settings.get("query_offset") is None:
         settings["query_offset"] = lk - lq
     if _origin_open(settings):
+        if cu_seqlens is not None:
+            lq = lk = longest_of(cu_seqlens)
         first = transformer_xl_origin(*_counted(rel_key, settings), lq, lk)
         settings["min_relative_position"] = first
     return settings

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from relpos._attention.attention import DEFAULTS, attention
+from relpos._attention.documents import documents_of
 from relpos._attention.fire import fire_bias
 from relpos._attention.fire_network import NAMES, Fire, fire_of_call
 from relpos._attention.operands import Call
@@ -78,7 +79,15 @@ def begin(
     else:
         call["value"] = as_floating("value", _plain("value", value))
         attention(**call)
+    if call.get("cu_seqlens") is not None:
+        # All changes know ranges of keys, and need not know documents.
+        call["key_ranges"] = documents_of(call, *_lengths_of(call))
+        del call["cu_seqlens"]
     return replace(_exact(call, view), rotary=rotary, fire=fire)
+
+
+def _lengths_of(call: Mapping[str, Any]) -> tuple[int, int]:
+    return call["query"].shape[-2], call["key"].shape[-2]
 
 
 def _check_names(function: str, call: Mapping[str, Any]) -> None:
@@ -197,7 +206,12 @@ def _placed_among_keys(
 
 def _placed(call: Mapping[str, Any]) -> tuple[int, int, Any]:
     """Return Lq, Lk and the offset of a scheme for which it matters."""
-    lq, lk = call["query"].shape[-2], call["key"].shape[-2]
+    if call.get("cu_seqlens") is not None:
+        raise ValueError(
+            "cu_seqlens: given to a scheme whose positions begin again with each "
+            "document; expected None, and one document"
+        )
+    lq, lk = _lengths_of(call)
     offset = call.get("query_offset")
     if offset is None and lq != lk:
         raise ValueError(

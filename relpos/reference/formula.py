@@ -128,6 +128,17 @@ def allowed(
     return see
 
 
+def same_document(r: Ints, cu_seqlens: ArrayLike) -> Bools:
+    """True where token i and token j are of one document, (L, L).
+
+    The number of the document of a token is how many of them have ended before it.
+    """
+    xp = namespace(r)
+    ends = xp.asarray(cu_seqlens)[1:]
+    number = xp.sum(xp.arange(r.shape[-1])[:, None] >= ends, axis=-1)
+    return number[:, None] == number
+
+
 def table_rows(
     r: Ints,
     rows: int,
@@ -334,6 +345,7 @@ def attention(
     key_blocks: ArrayLike | None = None,
     block_size: int | tuple[int, int] | None = None,
     window: tuple[int | None, int | None] | None = None,
+    cu_seqlens: ArrayLike | None = None,
     return_lse: bool = False,
     return_weights: bool = False,
     rng: Rng = None,
@@ -386,6 +398,7 @@ def attention(
         key_blocks=key_blocks,
         block_size=block_size,
         window=window,
+        cu_seqlens=cu_seqlens,
         sinks=sinks,
         return_lse=return_lse,
         return_weights=return_weights,
@@ -509,6 +522,8 @@ def terms(query: ArrayLike, key: ArrayLike, value: ArrayLike, **keywords: Any) -
     r = relative(q, k, 0 if o is None else o)
     of_keys = x["key_ranges"], x["key_lengths"], x["key_blocks"], x["block_size"]
     see = allowed(r, x["is_causal"], x["window"], *of_keys, heads=q.shape[-3])
+    if x["cu_seqlens"] is not None:
+        see = see & same_document(r, x["cu_seqlens"])
     # The sum over (j, i] is empty for a later key, and its sign would be a guess.
     if g is not None and xp.any(see & (r > 0)):
         raise ValueError("log_decay: a later key is visible; there is no sum for it")

@@ -366,6 +366,8 @@ def make_plan(arguments: Arguments) -> Plan:
     look_at_mask(problem)  # which reads no lazy one
     if arguments["key_blocks"] is not None:
         arguments = _with_spread_blocks(arguments, problem)
+    if arguments["cu_seqlens"] is not None:
+        arguments = _with_ranges(arguments, problem)
     operands = _operands_of(arguments)
     grid = grid_of(operands, problem.batch, problem.sizes, "edges" in arguments)
     arrays, axes = [], []
@@ -419,6 +421,18 @@ def _with_spread_blocks(arguments: Arguments, problem: Problem) -> Arguments:
     for axis, (length, name) in enumerate(zip(lengths, names, strict=True), -3):
         mask = da.take(mask, np.arange(length) // x[name], axis=axis)
     return arguments | {"attn_mask": mask, "key_blocks": None, "block_size": None}
+
+
+def _with_ranges(arguments: Arguments, problem: Problem) -> Arguments:
+    """Return a call on packed documents, each query with the keys of its own."""
+    if problem.fire is not None:
+        raise ValueError(
+            "cu_seqlens: given to fire_attention, each block of which counts positions "
+            "from the first key of the whole; expected None (make documents items of "
+            "the batch, with key_lengths)"
+        )
+    ranges = problem.inputs["key_ranges"]
+    return arguments | {"cu_seqlens": None, "key_ranges": ranges}
 
 
 def _operands_of(arguments: Arguments) -> Arguments:

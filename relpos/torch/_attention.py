@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 __all__ = ["AttentionOutput", "attention"]
 
 #: Arguments that may be tensors, and those that may be nothing else.
-_TENSORS = {*OPERANDS, *fire_network.NAMES, *GRAPH, "buckets"}
+_TENSORS = {*OPERANDS, *fire_network.NAMES, *GRAPH, "buckets", "cu_seqlens"}
 _COUNTS = {name for name, row in OPERANDS.items() if not row.letters}
 _ONLY_TENSORS = _TENSORS - _COUNTS
 #: Integers that may be arrays of NumPy, as recipes return them if given no tensor.
 _INDICES = {name for name, row in OPERANDS.items() if not row.has_gradient} - _COUNTS
-_INDICES = (_INDICES - {"key_blocks"}) | {"buckets"}
+_INDICES = (_INDICES - {"key_blocks"}) | {"buckets", "cu_seqlens"}
 _MAX_SEED = 2**63 - 1
 
 
@@ -138,6 +138,7 @@ def attention(
     key_blocks: Tensor | None = None,
     block_size: int | tuple[int, int] | None = None,
     window: tuple[int | None, int | None] | None = None,
+    cu_seqlens: Tensor | Array | None = None,
     return_lse: bool = False,
     return_weights: bool = False,
     num_threads: int | None = None,
@@ -190,7 +191,7 @@ def attention(
         Which rows of the tables a pair uses, and what they are dotted with.
     softcap, sinks, log_decay : optional
         What else becomes of the scores.
-    key_ranges, key_lengths, key_blocks, block_size, window : optional
+    key_ranges, key_lengths, key_blocks, block_size, window, cu_seqlens : optional
         Which keys a query sees.
     return_lse : bool, default False
         Also return lse, which has gradients.
@@ -268,6 +269,7 @@ def attention(
         "key_blocks": key_blocks,
         "block_size": block_size,
         "window": window,
+        "cu_seqlens": cu_seqlens,
         "return_weights": return_weights,
         "num_threads": num_threads,
     }

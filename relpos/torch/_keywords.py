@@ -40,6 +40,7 @@ class Computed(TypedDict, total=False):
     key_blocks: Tensor | None
     block_size: int | tuple[int, int] | None
     window: tuple[int | None, int | None] | None
+    cu_seqlens: Tensor | Array | None
 
 
 class Keywords(Computed, Generic[Flag], total=False):

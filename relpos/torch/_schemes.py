@@ -27,6 +27,7 @@ from relpos.torch._attention import AttentionOutput, attention, compute
 from relpos.torch._causal import without_causal_bias
 from relpos.torch._functions import check_tensors, copied_setting
 from relpos.torch._tensors import (
+    array_of,
     check_dense,
     check_devices,
     check_float_dtype,
@@ -232,6 +233,9 @@ def transformer_xl_attention(
     """
     # The settings are computed from the shapes of these three.
     check_tensors({"query": query, "key": key, "rel_key": rel_key})
+    cu_seqlens = keywords.get("cu_seqlens")
+    if isinstance(cu_seqlens, Tensor):  # the settings read its numbers
+        keywords = {**keywords, "cu_seqlens": array_of("cu_seqlens", cu_seqlens)}
     settings = transformer_xl_settings(query, key, rel_key, keywords)
     return attention(
         query,

@@ -142,6 +142,9 @@ CALLS = {
         block_size=(2, 2),
         query_offset=0,
     ),
+    "documents": _square(
+        19, {"rel_key": (H, 5, D)}, cu_seqlens=np.array([0, 1, 1, LQ], np.int32)
+    ),
     "dropout": _call(
         "attention", 12, {"rel_key": (5, D)}, query_offset=0, dropout_p=0.4, rng=5
     ),

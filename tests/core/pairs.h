@@ -304,16 +304,18 @@ lay_fire_gradients(case_t *c)
     (void)o;
 }
 
-/* Factors of queries, which do not rise from one to the next. */
+/* Factors of queries, which fall with their positions in each of the packed documents. */
 static void
-lower_factors(case_t *c, const operand_t *o)
+lay_fire_factors(case_t *c, const operand_t *o)
 {
     source_t *s = &c->s;
     double step = 0.05 * (double)pick(s, 4);
+    int64_t length = once_in(s, 2) ? o->n[ROWS] + 1 : between(s, 1, 40);
     for (int64_t b = 0; b < o->n[BATCH]; b++) {
         double first = 0.05 + (double)(draw(s) % 1000) * 1e-3;
         for (int64_t i = 0; i < o->n[ROWS]; i++)
-            put_number(o, item_at(o, b, 0, i, 0), first / (1 + step * (double)i));
+            put_number(o, item_at(o, b, 0, i, 0),
+                       first / (1 + step * (double)(i % length)));
     }
 }
 
@@ -332,7 +334,7 @@ lay_fire(case_t *c)
     operand_t *o = lay_doubles(c, "fire_queries", &p->fire.queries, 1, p->Lq, 1,
                                REPEAT_HEADS | REPEAT_COLUMNS |
                                    choose_repeat(s, REPEAT_BATCH | REPEAT_ROWS));
-    lower_factors(c, o);
+    lay_fire_factors(c, o);
     lay_fire_lines(c);
     if (c->is_backward)
         lay_fire_gradients(c);

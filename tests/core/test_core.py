@@ -186,9 +186,6 @@ NOT_ALLOWED = {
     "is_decay_finite(p)": Defect(
         "tests/core/pairs.h", "if (!isfinite(number_at(o, at)))", "if (0)"
     ),
-    "do_factors_fall(p)": Defect(
-        "tests/core/pairs.h", "first / (1 + step", "first * (1 + step"
-    ),
     "is_spread(results[k]": Defect(
         "tests/core/attention.h",
         """                              .result = WRITTEN});""",

@@ -32,6 +32,8 @@ def items_of(name, tensor):
         items = [tensor, tensor * 0.5, tensor.flip(0) if tensor.dim() else tensor + 1]
     elif name == "indptr":
         items = [tensor, tensor, torch.tensor([0, 1, 3, 5])]
+    elif name == "cu_seqlens":
+        items = [tensor, tensor, torch.tensor([0, 2, 2, 3], dtype=tensor.dtype)]
     else:
         items = [tensor, tensor, tensor.flip(-1)]
     return torch.stack(items, axis), axis

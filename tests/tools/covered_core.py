@@ -36,7 +36,7 @@ LENGTH = "no length of a valid problem leads to rows of more than 2^48 numbers"
 #: By file and function, why no program of tests/core runs it, or some lines of it.
 EXCEPTIONS = {
     "csrc/kernels/conditions.h": dict.fromkeys(
-        ("is_apart", "is_spread", "begin_apart", "do_factors_fall", "is_decay_finite"),
+        ("is_apart", "is_spread", "begin_apart", "is_decay_finite"),
         INVALID,
     ),
     "csrc/kernels/graph/backward.h": {"graph_backward": LENGTH},

@@ -67,6 +67,22 @@ add_line_reach(const fire_t *f, int64_t h, fire_span_t x, T reach[2])
     reach[1] += known ? (T)found.high : (T)INFINITY;
 }
 
+/* The least and the largest factor of the queries [i0, i0 + rows) of one item: in packed
+ * documents factors rise again. Infinite where one is NaN. */
+static fire_span_t
+span_of_factors(const fire_t *f, int64_t b, int64_t i0, int64_t rows)
+{
+    double g = fire_factor(f, b, i0);
+    fire_span_t span = {g, g};
+    for (int64_t i = i0; i < i0 + rows; i++) {
+        g = fire_factor(f, b, i);
+        if (isnan(g))
+            return (fire_span_t){-INFINITY, INFINITY};
+        span = widened(span, g);
+    }
+    return span;
+}
+
 /* The queries [i0, i0 + rows) and keys [j0, end) of one item, for one head. */
 static RP_NOINLINE void
 add_fire_reach(const fire_t *f, int64_t b, int64_t h, int64_t i0, int64_t rows,
@@ -74,9 +90,7 @@ add_fire_reach(const fire_t *f, int64_t b, int64_t h, int64_t i0, int64_t rows,
 {
     const rp_attention *p = f->p;
     int64_t last = RP_MIN(p->Lq - i0 + end, p->Lq + p->Lk) - 1;
-    double g = fire_factor(f, b, i0); /* falls along the queries, if it does anything */
-    fire_span_t factors =
-        widened((fire_span_t){g, g}, fire_factor(f, b, i0 + rows - 1));
+    fire_span_t factors = span_of_factors(f, b, i0, rows);
     fire_span_t u = span_of_offsets(f, b, p->Lq - (i0 + rows - 1) + j0, last);
     add_line_reach(f, h, span_of_products(u, factors), reach);
 }
