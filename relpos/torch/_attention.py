@@ -25,6 +25,7 @@ from relpos.torch._attend import attend
 from relpos.torch._causal import INTEGERS, without_causal_bias
 from relpos.torch._engine import Setting, shown
 from relpos.torch._functions import copied_setting
+from relpos.torch._jagged import takes_jagged
 from relpos.torch._recorded import RECORD
 from relpos.torch._tensors import check_type, under_autocast
 from relpos.torch._tracing import PLAIN, is_plain
@@ -108,6 +109,7 @@ def attention(
     **keywords: Unpack[AttentionKeywords[bool]],
 ) -> AttentionOutput: ...
 @read_by(_read)
+@takes_jagged
 def attention(
     query: Tensor,
     key: Tensor,
@@ -170,7 +172,10 @@ def attention(
     Parameters
     ----------
     query, key, value : Tensor
-        (..., H, Lq, D), (..., Hk, Lk, D) and (..., Hk, Lk, Dv): rows of each head.
+        (..., H, Lq, D), (..., Hk, Lk, D) and (..., Hk, Lk, Dv): rows of each head. Or
+        jagged nested tensors of the same lengths, (B, H, j, D), (B, Hk, j, D) and
+        (B, Hk, j, Dv), as ``x.transpose(1, 2)`` of (B, j, H, D) is: each item is a
+        document of `cu_seqlens`, and `out` and lse are jagged, too.
     attn_mask : Tensor, broadcasts to (..., H, Lq, Lk), optional
         A boolean mask is True where a query may attend. A floating mask is added after
         the scale. A mask of zeros and ones alone raises a warning, as in

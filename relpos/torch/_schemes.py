@@ -26,6 +26,7 @@ from relpos._twins import TENSORS, twin
 from relpos.torch._attention import AttentionOutput, attention, compute
 from relpos.torch._causal import without_causal_bias
 from relpos.torch._functions import check_tensors, copied_setting
+from relpos.torch._jagged import takes_jagged
 from relpos.torch._tensors import (
     array_of,
     check_dense,
@@ -76,6 +77,7 @@ def shaw_attention(
 ) -> AttentionOutput: ...
 @shows_keywords((), _KEYWORDS)
 @twin(relpos.shaw_attention, TENSORS)
+@takes_jagged
 def shaw_attention(
     query: Tensor,
     key: Tensor,
@@ -132,6 +134,7 @@ def relative_global_attention(
 ) -> AttentionOutput: ...
 @shows_keywords((), _KEYWORDS, **MUSIC)
 @twin(relpos.relative_global_attention, TENSORS)
+@takes_jagged
 def relative_global_attention(
     query: Tensor, key: Tensor, value: Tensor, rel_key: Tensor, **keywords: Any
 ) -> Tensor | AttentionOutput:
@@ -192,6 +195,7 @@ def transformer_xl_attention(
 ) -> AttentionOutput: ...
 @shows_keywords((), _KEYWORDS, **TRANSFORMER_XL)
 @twin(relpos.transformer_xl_attention, TENSORS)
+@takes_jagged
 def transformer_xl_attention(
     query: Tensor,
     key: Tensor,
@@ -258,6 +262,7 @@ def _on_tensors(settings: Callable[..., Mapping[str, Any]]) -> Callable[..., Any
         reads shapes alone, so that it serves tensors, but may return arrays of its own.
     """
 
+    @takes_jagged
     @wraps(settings)
     def scheme(
         query: Any, key: Any, value: Any, *parameters: Any, **keywords: Any
@@ -313,6 +318,7 @@ def fire_attention(
 ) -> AttentionOutput: ...
 @shows_keywords((), _KEYWORDS)
 @twin(relpos.fire_attention, TENSORS)
+@takes_jagged
 def fire_attention(
     query: Tensor,
     key: Tensor,
