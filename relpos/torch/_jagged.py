@@ -1,6 +1,6 @@
 """Attention of jagged tensors: one call on their items, packed in one sequence.
 
-A jagged tensor (B, H, j, D) has items of several lengths. Its values lie in one tensor
+A jagged tensor (B, H, j, D) has items of several lengths. Its values are one tensor
 (H, L, D), item after item, and its offsets (B + 1,) say where each begins: they are
 `cu_seqlens`.
 """
@@ -113,7 +113,7 @@ def _checked_offsets(nested: Mapping[str, Any]) -> Tensor:
 
 
 def _check_plain(name: str, value: Any) -> None:
-    """Refuse what has another meaning for items that lie in one sequence."""
+    """Refuse what has another meaning for items that are packed in a sequence."""
     if name == "return_weights" and value is True:
         raise ValueError(
             "return_weights: got True together with nested tensors; expected False, "

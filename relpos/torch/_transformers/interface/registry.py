@@ -74,6 +74,8 @@ def attention_function(
     position_bias: torch.Tensor | None = None,
     sliding_window: int | None = None,
     query_offset: int | None = None,
+    cu_seq_lens_q: torch.Tensor | None = None,
+    cu_seq_lens_k: torch.Tensor | None = None,
     **keywords: Any,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Compute attention of (B, H, L, D) for a module of a model, (B, L, H, Dv).
@@ -103,13 +105,19 @@ def attention_function(
         if is_causal is None:
             is_causal = _is_causal(module, queries, keys)
         hides_future = bool(is_causal)
+    documents = _documents_of(cu_seq_lens_q, cu_seq_lens_k)
+    if documents is not None and queries != keys and attention_mask is not None:
+        documents = None  # the mask of a call with a cache keeps them apart
     if hides_future and query_offset is None:
         query_offset = 0  # the mask that is not there counts from the first key
-    settings: dict[str, Any] = {"attn_mask": attention_mask}
+    if documents is not None and query_offset == 0:
+        query_offset = None
+    settings: dict[str, Any] = {"attn_mask": attention_mask, "cu_seqlens": documents}
     if terms is not None:
         settings.update(terms(module, position_bias))
     elif position_bias is not None:
-        settings.update(_with_bias(position_bias, attention_mask, queries, keys))
+        dense = _with_bias(position_bias, attention_mask, (queries, keys), documents)
+        settings.update(dense)
     config: Any = getattr(module, "config", None)
     # the masks of `visible_pairs` have the window, if the model asks for it
     no_window_yet = attention_mask is None and type(config) not in _LEAVES_OUT
@@ -189,14 +197,39 @@ def wants_weights(module: torch.nn.Module, keywords: dict[str, Any]) -> bool:
     return any(name.endswith("attentions") for name in collected)
 
 
+def _documents_of(
+    of_queries: torch.Tensor | None, of_keys: torch.Tensor | None
+) -> torch.Tensor | None:
+    """Return where packed documents begin; None where there is one at most."""
+    if of_queries is None:
+        if of_keys is not None:
+            raise ValueError(
+                "cu_seq_lens_q: got None; expected cu_seq_lens_k's numbers"
+            )
+        return None
+    # a program that is compiled knows no numbers
+    is_compared = not torch.compiler.is_compiling()
+    if of_keys is not None and is_compared and not torch.equal(of_queries, of_keys):
+        raise ValueError(
+            f"cu_seq_lens_k: got {of_keys.tolist()}; expected those of the queries, "
+            f"{of_queries.tolist()}"
+        )
+    return of_queries if len(of_queries) > 2 else None
+
+
 def _with_bias(
-    bias: torch.Tensor, mask: torch.Tensor | None, queries: int, keys: int
+    bias: torch.Tensor,
+    mask: torch.Tensor | None,
+    lengths: tuple[int, int],
+    documents: torch.Tensor | None,
 ) -> DenseTerms:
     """Return a dense bias and a mask as arguments of `attention`.
 
     Where the keys of every query lie in one run, the mask becomes `key_ranges`, and the
-    bias is not copied, which is often one for the whole batch.
+    bias is not copied, which is often one for the whole batch. The ranges of a call
+    with `documents` are theirs.
     """
+    queries, keys = lengths
     if mask is None:
         return {"attn_mask": bias}
     # the last axes backwards; a mask may have one axis
@@ -208,7 +241,8 @@ def _with_bias(
         )
     if mask.dtype != torch.bool:  # `attention` refuses one of integers
         return {"attn_mask": bias + mask if mask.is_floating_point() else mask}
-    ranges = None if torch.compiler.is_compiling() else _key_ranges(mask, keys)
+    has_others = documents is not None or torch.compiler.is_compiling()
+    ranges = None if has_others else _key_ranges(mask, keys)
     if ranges is not None:
         return {"attn_mask": bias, "key_ranges": ranges}
     return {"attn_mask": torch.where(mask, bias, -math.inf)}
