@@ -260,6 +260,23 @@ rp_along_edges(const rp_gradients *g)
                                 .grad_sinks = g->grad_sinks};
 }
 
+/* ---- the keys that an indexer picks --------------------------------------------------- */
+
+/* s_ij = sum over h of weights[h, i] * max(0, q_hi . k_j), plus a mask of numbers. Of the keys
+ * that query i sees, the `picked` of the largest scores are written, by falling score: the
+ * smaller key first among equals, NaN after all numbers, and -1 where there are no more. */
+typedef struct {
+    int64_t B, H, Lq, Lk, D; /* Lk: at most INT32_MAX */
+    int64_t picked;          /* 0 to Lk */
+    rp_array query, key; /* (B, H, Lq, D), (B, 1, Lk, D), of 16 bits, too, as weights */
+    rp_array weights;    /* (B, H, Lq, 1) */
+    rp_array ranges;     /* (B, 1, Lq, 2), int64: as key_ranges, any numbers */
+    rp_array mask;       /* (B, 1, Lq, Lk) */
+    int mask_type;
+    rp_array keys; /* (B, 1, Lq, picked), int32 */
+    int threads;   /* 1 to RP_MAX_THREADS */
+} rp_indexer;
+
 /* ---- rotary ---------------------------------------------------------------------------- */
 
 /* (a, b) -> m * (a cos t - b sin t, b cos t + a sin t), t = position * (high + low), for

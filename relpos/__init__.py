@@ -48,6 +48,7 @@ from relpos._attention.cache import *
 from relpos._attention.fire import *
 from relpos._attention.functional import *
 from relpos._attention.gradients import *
+from relpos._attention.indexer import *
 from relpos._attention.plan import *
 from relpos._attention.positions import *
 from relpos._attention.schemes import *

@@ -77,6 +77,17 @@ class Kernels(Protocol):
         threads: int,
         /,
     ) -> None: ...
+    def indexer_top_k(
+        self,
+        query: Array,
+        key: Array,
+        weights: Array,
+        ranges: Array,
+        mask: Array | None,
+        keys: Array,
+        threads: int,
+        /,
+    ) -> None: ...
     def learned_rows(self, table: Array, positions: Array, name: str, /) -> Array: ...
     def learned_sums(self, grad: Array, positions: Array, rows: int, /) -> Array: ...
     def index_rows(

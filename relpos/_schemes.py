@@ -392,6 +392,7 @@ GENERAL = {
         "scores",
     ),
     "positions": ("relative_positions", "grid_labels", "segment_ranges"),
+    "choice of keys": ("indexer_top_k",),
     "decoding": ("KVCache",),
     "before a call": ("plan", "audit_encoding"),
     "second opinion": ("compare", "diagnose"),

@@ -42,6 +42,9 @@ TRIED = {
     "diagnose": """
         debug which_convention whats_wrong second_opinion explain_difference check
         check_implementation""",
+    "indexer_top_k": """
+        lightning_indexer indexer topk top_k_keys sparse_indexer
+        deepseek_sparse_attention dsa""",
     "merge_attention": "merge merge_states merge_attn_states ring_attention",
     "KVCache": """
         kv_cache cache dynamic_cache static_cache past_key_values past_key_value

@@ -22,6 +22,7 @@ typedef struct {
     rp_status (*attention_backward)(const rp_gradients *problem, size_t *bytes);
     rp_status (*graph_forward)(const rp_graph *problem, size_t *bytes);
     rp_status (*graph_backward)(const rp_graph_gradients *problem, size_t *bytes);
+    rp_status (*indexer_top_k)(const rp_indexer *problem);
     rp_status (*apply_rotary)(const rp_rotary *problem);
     /* rows[n][c] = n / divisor, C-contiguous, in the object's number type */
     rp_status (*index_rows)(void *rows, int64_t count, int64_t columns, double divisor);

@@ -263,4 +263,15 @@ check_graph_gradients(const rp_graph_gradients *g)
     return 1;
 }
 
+RP_INLINE int
+check_indexer(const rp_indexer *p)
+{
+    rp_assert(is_within(p->threads, 1, RP_MAX_THREADS));
+    rp_assert(p->H >= 0 && p->D >= 0 && RP_MAX(p->H, p->D) <= RP_LONGEST);
+    rp_assert(is_within(p->Lk, 0, INT32_MAX) && is_within(p->picked, 0, p->Lk));
+    rp_assert((p->mask.data == NULL) == (p->mask_type == RP_MASK_NONE));
+    rp_assert(is_spread(&p->keys, p->B, 1, p->Lq, p->picked, sizeof(int32_t)));
+    return 1;
+}
+
 #endif

@@ -22,6 +22,7 @@
 #include "encodings/rotary.h"
 #include "encodings/sinusoid.h"
 #include "graph/backward.h"
+#include "graph/indexer.h"
 #include "ground/fma_loop.h"
 #include "ground/gemm_block.h"
 
@@ -30,6 +31,7 @@ const rp_kernels RP_OBJECT = {
     .attention_backward = attention_backward,
     .graph_forward = graph_forward,
     .graph_backward = graph_backward,
+    .indexer_top_k = indexer_top_k,
     .apply_rotary = apply_rotary,
     .index_rows = index_rows,
     .mask_numbers = mask_numbers,

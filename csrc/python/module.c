@@ -59,6 +59,9 @@ static PyMethodDef isa_methods[] = {
      "apply_rotary(x, out, positions, high, low, magnitude, interleaved, threads): "
      "fills "
      "out, which may be x"},
+    {"indexer_top_k", py_indexer_top_k, METH_VARARGS,
+     "indexer_top_k(query, key, weights, ranges, mask, keys, threads): fills keys; the "
+     "mask may be None"},
     {"learned_rows", py_learned_rows, METH_VARARGS,
      "learned_rows(table, positions, name): of the positions; errors call them name"},
     {"learned_sums", py_learned_sums, METH_VARARGS,

@@ -343,6 +343,7 @@ PyObject *py_apply_rules(PyObject *module, PyObject *const *args, Py_ssize_t cou
 PyObject *py_know_tensors(PyObject *module, PyObject *const *types, Py_ssize_t count);
 PyObject *py_read_tensors(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *py_apply_rotary(PyObject *self, PyObject *args);
+PyObject *py_indexer_top_k(PyObject *self, PyObject *args);
 PyObject *py_learned_rows(PyObject *self, PyObject *args);
 PyObject *py_learned_sums(PyObject *self, PyObject *args);
 PyObject *py_index_rows(PyObject *self, PyObject *args);

@@ -139,8 +139,12 @@ def _tables_of(inputs: dict[str, Array]) -> dict[str, Array]:
 def look_at_mask(problem: Problem) -> None:
     """Warn of a mask of zeros and ones, which may have been meant to hide."""
     mask = problem.operands.get("attn_mask")
-    if mask is None or mask.dtype.kind == "b":
-        return
+    if mask is not None and mask.dtype.kind != "b":
+        warn_of_flags(mask)
+
+
+def warn_of_flags(mask: Array) -> None:
+    """Warn of a floating mask of zeros and ones."""
     if kernels().has_zeros_and_ones(mask):
         warn(
             "attn_mask: got a floating mask of zeros and ones, which is added to the "

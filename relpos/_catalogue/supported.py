@@ -76,6 +76,7 @@ SUPPORTED = {
     "fire_bias": WITH_GRADIENTS,
     "graph_attention": WITH_GRADIENTS,
     "grid_labels": OF_SETTINGS,
+    "indexer_top_k": WITHOUT_GRADIENTS,
     "kerple_bias": WITH_GRADIENTS,
     "learned": WITH_GRADIENTS,
     "merge_attention": OF_TORCH,

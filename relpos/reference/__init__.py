@@ -35,6 +35,7 @@ from relpos.reference.biases import *
 from relpos.reference.encodings import *
 from relpos.reference.formula import *
 from relpos.reference.gradients import *
+from relpos.reference.indexer import *
 from relpos.reference.later import *
 from relpos.reference.rotary import *
 from relpos.reference.schemes import *

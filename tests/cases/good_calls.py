@@ -33,6 +33,12 @@ GOOD |= {
         "grad_lse": None,
         "result": (HEADS, *3 * (HEADS[..., 0],)),
     },
+    "indexer_top_k": {
+        "query": HEADS,
+        "key": HEADS[0],
+        "weights": HEADS[..., 0],
+        "k": 2,
+    },
     "merge_attention": PARTS,
     "scores": {"query": HEADS, "key": HEADS, **TABLES, **UV},
     "shaw_scores": SCORES,

@@ -131,6 +131,7 @@ PUBLIC |= {
     "index_encoding": lambda f, x: f(L, D),
     "kerple_bias": kerple,
     "kerple_bias_backward": lambda f, x: kerple(f, x, x(*BIAS)),
+    "indexer_top_k": lambda f, x: f(x(*Q), x(L, D), x(H, L), 2),
     "learned": lambda f, x: f(x(3, D), [0, 2]),
     "learned_backward": lambda f, x: f(x(4, D), [0, 2, 2, 2], 3),
     "merge_attention": lambda f, x: f(x(*Q), x(H, L), x(*Q), x(H, L)),

@@ -152,6 +152,10 @@ def schemes(x):
     parts = {f"out_{n}": x.real(H, L, D) for n in "ab"}
     parts |= {f"lse_{n}": x.real(H, L) for n in "ab"}
     yield "", "merge_attention", parts
+    yield "", "indexer_top_k", {
+        "query": x.real(H, L, D), "key": x.real(LK, D), "weights": x.real(H, L),
+        "k": 2, "attn_mask": x.real(L, LK),
+    }  # fmt: skip
 
 
 def biases(x):

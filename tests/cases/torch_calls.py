@@ -51,6 +51,8 @@ def calls():
     coordinates = {"coordinates": _real(2, 4, 2), "inv_freq": frequencies}
     rotary = {"x": x, "positions": positions, "magnitude": 1 + _real(3) ** 2}
     angles = {"x": x, "angles": _real(3, 2)}
+    indexer = {"query": _real(2, 3, 2, 4), "key": _real(2, 5, 4)}
+    indexer |= {"weights": _real(2, 3, 2)}
     rows = [
         ("rotary", "apply_rotary", rotary, {"base": 50.0}, "x"),
         ("inv_freq", "apply_rotary", {**rotary, "inv_freq": _real(3)},
@@ -91,6 +93,10 @@ def calls():
         ("key_segments", "segment_ranges",
          {"query_segments": np.array([0, 2]), "key_segments": np.array([[0, 0, 2, 2]])},
          {}, ""),
+        ("picks", "indexer_top_k", indexer, {"k": 3}, ""),
+        ("picks_of_rules", "indexer_top_k", indexer | {
+            "query_offset": np.array([3, 1]), "key_lengths": np.array([5, 4]),
+            "attn_mask": _real(2, 1, 5)}, {"k": 9, "is_causal": True}, ""),
         ("skew", "skew", {"x": _real(2, 3, 7)}, {"is_causal": False}, "x"),
         ("skew_causal", "skew", {"x": _real(2, 3, 4)}, {"is_causal": True}, "x"),
         ("rel_shift", "rel_shift", {"x": _real(2, 3, 4)}, {}, "x"),

@@ -135,6 +135,7 @@ def mistakes() -> None:
 # ---- other functions and modules ---------------------------------------------------
 
 assert_type(relpos.merge_attention(x, x[..., 0], x, x[..., 0]), tuple[Array, Array])
+assert_type(relpos.indexer_top_k(x, x[0], x[..., 0], 2), Array)
 assert_type(relpos.show_config(), None)
 assert_type(relpos.show_config("dicts"), dict[str, Any])
 assert_type(relpos.sinusoidal(row, 4), Array)

@@ -62,7 +62,7 @@ NO_FORMULA = {
     "torch.replace_attention",
 }
 NO_PAPER = NO_FORMULA - {"data.reported", "data.shaw_tables"}
-NO_PAPER |= {"nn.Embedding", "nn.Linear", "nn.ReLU", "nn.Sequential"}
+NO_PAPER |= {"indexer_top_k", "nn.Embedding", "nn.Linear", "nn.ReLU", "nn.Sequential"}
 #: Of papers by their numbers, and of what is not one by its title.
 SOURCE = r'arXiv:\d{4}\.\d{4,5}|doi:10\.\d{4,}/\S+|"[^"]+", a (notebook|model card)'
 OF_LAYERS = r'"[^"]+", 20\d\d, (arXiv:\d{4}\.\d{4,5}|ICML)'

@@ -283,6 +283,7 @@ WITHOUT_GRADIENTS = {
     "grid_labels",
     "philox4x32",
     "index_encoding",
+    "indexer_top_k",
     "normalized_index_encoding",
     "random_encoding",
     "t5_bucket",

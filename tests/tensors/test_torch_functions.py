@@ -20,7 +20,7 @@ from torch_calls import calls
 import relpos
 import relpos.torch
 from relpos._catalogue.supported import NO, SUPPORTED
-from relpos.torch import _biases, _encodings, _scores, _tensors
+from relpos.torch import _biases, _encodings, _indexer, _scores, _tensors
 from relpos.torch._functions import TensorFunction
 
 CALLS = calls()
@@ -462,7 +462,7 @@ def test_operators_keep_the_rules(label):
 
 
 def _operator(name):
-    for module in (_biases, _encodings, _scores):
+    for module in (_biases, _encodings, _indexer, _scores):
         for value in vars(module).values():
             if isinstance(value, TensorFunction) and value.name == name:
                 return value

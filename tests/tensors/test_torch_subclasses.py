@@ -114,6 +114,7 @@ def rows(*shape):
 
 
 WHOLE = torch.zeros(3, dtype=torch.int64)
+RANGES = torch.tensor([[0, 1], [0, 2], [0, 3]])
 TOKENS = {"query": rows(1, 3, 4), "key": rows(1, 3, 4), "value": rows(1, 3, 4)}
 NETWORK = {"w1": rows(2), "b1": rows(2), "w2": rows(1, 2), "b2": rows(1)}
 NETWORK |= {"c": rows(), "threshold": rows()}
@@ -133,7 +134,7 @@ CALLS = {
         "position_query": rows(1, 3, 4),
         "sinks": rows(1),
         "log_decay": rows(1, 3),
-        "key_ranges": torch.tensor([[0, 1], [0, 2], [0, 3]]),
+        "key_ranges": RANGES,
         "key_lengths": torch.tensor(3),
     },
     "shaw_attention": TOKENS | {"rel_key": rows(5, 4), "rel_value": rows(5, 4)},
@@ -145,6 +146,9 @@ CALLS = {
     | {"edges": torch.zeros(2, 1, dtype=torch.int64), "labels": WHOLE[:1]}
     | {"rel_key": rows(5, 4), "rel_value": rows(5, 4), "sinks": rows(1)}
     | {"position_query": rows(1, 3, 4)},
+    "indexer_top_k": {"query": rows(1, 3, 4), "key": rows(3, 4), "weights": rows(1, 3)}
+    | {"k": 2, "query_offset": torch.tensor(0), "key_lengths": torch.tensor(3)}
+    | {"key_ranges": RANGES, "attn_mask": rows(3, 3)},
     "merge_attention": {
         "out_a": rows(3, 4),
         "lse_a": rows(3),

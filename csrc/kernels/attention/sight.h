@@ -41,14 +41,12 @@ rp_overlap(rp_interval a, rp_interval b)
 /* The range of query i, of which callers may write any two numbers: here alone it is read,
  * and cut to the keys that there are before anything is computed with it. */
 RP_INLINE rp_interval
-rp_own_range(const rp_attention *p, int64_t b, int64_t i)
+rp_own_range(const rp_array *ranges, int64_t Lk, int64_t b, int64_t i)
 {
-    const rp_array *ranges = &p->sight.key_ranges;
     const char *range = rp_at(ranges, b, 0, i);
     int64_t begin = *(const int64_t *)range;
     int64_t end = *(const int64_t *)(range + ranges->col);
-    return (rp_interval){RP_MIN(RP_MAX(begin, 0), p->Lk),
-                         RP_MIN(RP_MAX(end, 0), p->Lk)};
+    return (rp_interval){RP_MIN(RP_MAX(begin, 0), Lk), RP_MIN(RP_MAX(end, 0), Lk)};
 }
 
 /* Whether a mask, or blocks of keys, hide pairs one by one. */
@@ -74,7 +72,7 @@ rp_visible(const rp_attention *p, int64_t b, int64_t i)
 {
     rp_interval v = rp_in_window(p, b, i);
     if (p->sight.key_ranges.data)
-        v = rp_overlap(v, rp_own_range(p, b, i));
+        v = rp_overlap(v, rp_own_range(&p->sight.key_ranges, p->Lk, b, i));
     rp_assert(0 <= v.begin && v.end <= RP_LONGEST);
     rp_assert(v.begin <= v.end && v.end <= p->Lk);
     return v;
