@@ -1,9 +1,10 @@
 /* others.h: what an object has beside attention and loops: products, rows of the index, the
- * numbers of a mask, checksums, and the sizes that it refuses. */
+ * numbers of a mask, checksums, picks of an indexer, and the sizes that it refuses. */
 #ifndef RELPOS_TESTS_CORE_OTHERS_H
 #define RELPOS_TESTS_CORE_OTHERS_H
 
 #include "dense.h"
+#include "indexer.h"
 
 /* c = alpha * a . b, or added to c. */
 static int
@@ -162,13 +163,15 @@ check_sizes(source_t s, const rp_isa *isa, int dtype)
 static int
 check_others(source_t s, const rp_isa *isa, int dtype)
 {
-    switch (pick(&s, 8)) {
+    switch (pick(&s, 9)) {
     case 0:
         return check_product(s, isa, dtype);
     case 1:
         return check_index_rows(s, isa, dtype) || check_mask_numbers(s, isa, dtype) ||
                check_checksum(s, isa, dtype) || check_sizes(s, isa, dtype) ||
                !(isa->kernels[dtype]->fma_loop(3) > 0);
+    case 2:
+        return check_indexed(s, isa, dtype);
     default:
         return check_gufunc(s, isa, dtype);
     }
