@@ -69,6 +69,13 @@ typedef struct {
     int count;
 } rp_labels;
 
+/* The keys that each query attends to, `count` of them for each batch item and group of heads:
+ * head h reads row h / (H / groups). A negative number is no key; others are below Lk. */
+typedef struct {
+    rp_array keys, labels; /* (B, groups, Lq, count), int64; labels may be absent */
+    int64_t groups, count; /* groups divide H */
+} rp_picks;
+
 typedef struct {
     double p; /* 0 to less than 1 */
     uint64_t seed;
@@ -134,6 +141,7 @@ typedef struct {
     rp_table log_decay; /* of one column, Lk rows or more, the first key's and those of
                            positions after it; finite; pairs with r > 0 are hidden */
     rp_labels labels;
+    rp_picks picks; /* only for attention along edges, which takes the problem over */
     int beyond;
     rp_fire fire;
     rp_sight sight;
@@ -163,7 +171,8 @@ rp_longest(const rp_attention *p)
                                p->rel_query.listed,
                                p->rel_value.listed,
                                p->rel_bias.listed,
-                               p->log_decay.rows};
+                               p->log_decay.rows,
+                               p->picks.count};
     int64_t longest = 0;
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
         longest = lengths[i] > longest ? lengths[i] : longest;
@@ -200,24 +209,27 @@ typedef struct {
 
 /* Query i attends to the keys indices[e] with indptr[i] <= e < indptr[i + 1] (checked
  * before the call), under the label labels[e], which is a row of the tables (none where it
- * is outside, or labels are absent).
+ * is outside, or labels are absent). Or it attends to its picks, as many edges of every query,
+ * of which each batch item and group of heads has others.
  *   s_e = scale * q_i.(k_j + A[l])      out_i = sum_e softmax_e(s)_e * (v_j + W[l])
  * With a position query e, e_i.A[l] takes the place of scale * q_i.A[l]. */
 typedef struct {
-    int64_t B, H, Lq, Lk, D, Dv, Dp;
-    rp_array query, key, value; /* (B, H, Lq|Lk, D|Dv) */
+    int64_t B, H, Hk, Lq, Lk, D, Dv, Dp;
+    rp_array query, key, value; /* (B, H|Hk, Lq|Lk, D|Dv) */
     double scale, softcap;
     rp_table rel_key, rel_value; /* of Dp, Dv columns; `first` is not used */
     rp_array position_query;     /* (B, H, Lq, Dp); absent: Dp = D */
     rp_array sinks;              /* (B, H, Lq, 1) */
-    int64_t edges;
-    const int64_t *indptr, *indices, *labels;
-    rp_results results; /* no weights */
-    int threads;        /* 1 to RP_MAX_THREADS */
+    int64_t
+        edges; /* of each head: 0 to RP_LONGEST; Lq * picks.count where there are picks */
+    const int64_t *indptr, *indices, *labels; /* NULL where there are picks */
+    rp_picks picks;                           /* of no keys: absent */
+    rp_results results;                       /* no weights */
+    int threads;                              /* 1 to RP_MAX_THREADS */
 } rp_graph;
 
-/* As rp_gradients; grad_query and grad_position_query are not written where a query has no
- * edges. */
+/* As rp_gradients, but that grad_key and grad_value are added to; grad_query and
+ * grad_position_query are not written where a query has no edges. */
 typedef struct {
     rp_graph forward;
     rp_array grad_out, grad_lse;
@@ -233,6 +245,7 @@ rp_along_edges(const rp_gradients *g)
     const rp_attention *p = &g->forward;
     return (rp_graph_gradients){.forward = {.B = p->B,
                                             .H = p->H,
+                                            .Hk = p->Hk,
                                             .Lq = p->Lq,
                                             .Lk = p->Lk,
                                             .D = p->D,
@@ -247,6 +260,7 @@ rp_along_edges(const rp_gradients *g)
                                             .rel_value = p->rel_value,
                                             .position_query = p->position_query,
                                             .sinks = p->sinks,
+                                            .picks = p->picks,
                                             .results = p->results,
                                             .threads = p->threads},
                                 .grad_out = g->grad_out,

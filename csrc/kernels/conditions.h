@@ -199,6 +199,7 @@ check_attention(const rp_attention *p)
     rp_assert(is_within(p->threads, 1, RP_MAX_THREADS));
     rp_assert(is_within(p->rel_key.first, -RP_FARTHEST, RP_FARTHEST));
     rp_assert(is_within(p->rel_bias.first, -RP_FARTHEST, RP_FARTHEST));
+    rp_assert(!p->picks.keys.data && !p->picks.labels.data);
     rp_assert(p->rel_query.first == p->rel_key.first || !p->rel_query.array.data);
     rp_assert(p->rel_value.first == p->rel_key.first || !p->rel_value.array.data);
     check_index(p, &p->rel_key);
@@ -241,10 +242,28 @@ check_gradients(const rp_gradients *g)
 }
 
 RP_INLINE int
+check_picks(const rp_graph *p)
+{
+    const rp_picks *picks = &p->picks;
+    rp_assert(!p->indptr && !p->indices && !p->labels && picks->groups > 0 &&
+              p->H % picks->groups == 0 && p->edges == p->Lq * picks->count);
+    for (int64_t n = 0; n < p->B * picks->groups * p->Lq; n++) {
+        const char *keys = rp_at(&picks->keys, n / p->Lq / picks->groups,
+                                 n / p->Lq % picks->groups, n % p->Lq);
+        for (int64_t k = 0; k < picks->count; k++)
+            rp_assert(*(const int64_t *)(keys + k * picks->keys.col) < p->Lk);
+    }
+    return 1;
+}
+
+RP_INLINE int
 check_graph(const rp_graph *p)
 {
-    rp_assert(is_within(p->threads, 1, RP_MAX_THREADS) && p->indptr[0] == 0 &&
-              p->indptr[p->Lq] == p->edges);
+    rp_assert(is_within(p->threads, 1, RP_MAX_THREADS) && p->Hk > 0 &&
+              p->H % p->Hk == 0 && is_within(p->edges, 0, RP_LONGEST));
+    if (p->picks.keys.data)
+        return check_picks(p);
+    rp_assert(p->indptr[0] == 0 && p->indptr[p->Lq] == p->edges);
     for (int64_t i = 0; i < p->Lq; i++)
         rp_assert(p->indptr[i] <= p->indptr[i + 1]);
     for (int64_t e = 0; e < p->edges; e++)

@@ -184,7 +184,7 @@ useful_threads(const attention_call *call)
     double work = rows * (double)p->Lk * (double)(p->D + p->Dv + 32) * (2 + tables) / 2;
     if (call->direction == BACKWARD)
         work *= 2.5;
-    return work < LITTLE_WORK && call->edges[INDPTR] == NULL ? 1 : p->threads;
+    return work < LITTLE_WORK && !is_graph(call) ? 1 : p->threads;
 }
 
 /* Runs the problem or, with `bytes`, counts what memory that would take. */
@@ -192,7 +192,7 @@ static rp_status
 run_kernel(const rp_isa *isa, const attention_call *call, size_t *bytes)
 {
     const rp_kernels *kernels = isa->kernels[call->kind == KIND_F32 ? RP_F32 : RP_F64];
-    if (call->edges[INDPTR] != NULL)
+    if (is_graph(call))
         return run_graph(kernels, call, bytes);
     if (call->direction == FORWARD)
         return kernels->attention_forward(&call->problem.forward, bytes);
@@ -212,8 +212,7 @@ check_storage(const attention_call *call)
     if (call->direction == BACKWARD && p->results.out.kind != RP_OWN)
         return reject(call, PyExc_TypeError, "out", "must be float32");
     for (int i = 0; i < 4; i++)
-        if (added[i]->kind != RP_OWN &&
-            (p->labels.count > 0 || call->edges[INDPTR] != NULL))
+        if (added[i]->kind != RP_OWN && (p->labels.count > 0 || is_graph(call)))
             return reject(call, PyExc_TypeError, "gradients",
                           "that labels or edges add to must be float32");
     return 0;

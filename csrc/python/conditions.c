@@ -146,5 +146,7 @@ check_numbers(const attention_call *call)
         return 0;
     if (p->fire.lines.data && check_fire_numbers(call) < 0)
         return -1;
+    if (p->picks.keys.data && check_picked_keys(call) < 0)
+        return -1;
     return p->log_decay.array.data ? check_decay_numbers(call) : 0;
 }

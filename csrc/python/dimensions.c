@@ -48,7 +48,7 @@ check_block_sizes(const attention_call *call)
         return 0;
     if (dims['x'] == (dims['q'] + sight->block_queries - 1) / sight->block_queries &&
         dims['y'] == (dims['k'] + sight->block_keys - 1) / sight->block_keys &&
-        dims['g'] == dims['H'] / sight->block_heads &&
+        dims['h'] == dims['H'] / sight->block_heads &&
         dims['H'] % sight->block_heads == 0)
         return 0;
     return reject(call, PyExc_ValueError, "key_blocks", "does not fit");
@@ -77,6 +77,8 @@ take_dimensions(attention_call *call)
     if (list_tables(call) < 0)
         return -1;
     p->log_decay.rows = dims['t'] < 0 ? 0 : dims['t'];
+    p->picks.groups = dims['g'] < 0 ? 0 : dims['g'];
+    p->picks.count = dims['n'] < 0 ? 0 : dims['n'];
     p->fire.ranges = dims['F'] < 0 ? 0 : dims['F'];
     p->rel_query.first = p->rel_value.first = p->rel_key.first;
     if (p->position_query.data && !p->rel_key.array.data)

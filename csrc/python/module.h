@@ -322,8 +322,12 @@ int make_recorded_keys(void);
 /* Reads the vectors; then, once all arguments have been read, checks what they are. */
 int take_edge_vectors(attention_call *call, PyObject *operands);
 int check_edge_vectors(const attention_call *call);
-/* Looks at every edge, unless memory is only counted. */
+/* Whether the call goes along edges. */
+int is_graph(const attention_call *call);
+/* Looks at every edge of the vectors, unless memory is only counted. */
 int check_edges(const attention_call *call);
+/* Looks at every number of key_indices, once the offsets of all batch items are there. */
+int check_picked_keys(const attention_call *call);
 /* Runs the call's problem over its edges or, with `bytes`, counts. */
 rp_status run_graph(const rp_kernels *kernels, const attention_call *call,
                     size_t *bytes);

@@ -176,7 +176,7 @@ store_facts(attention_call *call, const call_rules *rules)
     p->sight.block_heads = p->sight.block_queries = p->sight.block_keys = 1;
     if (rules->has_blocks) {
         p->sight.block_heads = clamp(call->dims['H'], 1, RP_LONGEST) /
-                               clamp(call->dims['g'], 1, RP_LONGEST);
+                               clamp(call->dims['h'], 1, RP_LONGEST);
         p->sight.block_queries = rules->block_queries;
         p->sight.block_keys = rules->block_keys;
     }

@@ -11,10 +11,10 @@
  *
  * Shapes are written in letters: after the batch axes come three of H heads, K key heads,
  * q queries, k keys, D, V (value head_dim), P (columns of rel_key), 1, 2, 3, A, C, W, B, t for
- * the rows of rel_key, rel_query, rel_value, rel_bias and log_decay, g, x, y for the heads and
- * the blocks of queries and keys of key_blocks, and o, F, G for the q + k offsets, the ranges of
- * FIRE's bias and one more than these. shapes.c says what arrays may
- * have of these axes. A letter takes the length of the first row that has it, so query, key
+ * the rows of rel_key, rel_query, rel_value, rel_bias and log_decay, g and n for the groups of
+ * heads and the keys of a query of key_indices, h, x, y for the groups of heads and the blocks of
+ * queries and keys of key_blocks, and o, F, G for the q + k offsets, the ranges of FIRE's bias and
+ * one more than these. shapes.c says what arrays may have of these axes. A letter takes the length of the first row that has it, so query, key
  * and value are the first rows. The dtype of a result follows from rows before LABELS, and
  * the rows of labels lie behind each other. */
 
@@ -74,9 +74,13 @@ LABEL(LABELS_6, "labels[6]", 6)
 LABEL(LABELS_7, "labels[7]", 7)
 #undef LABEL
 
+OTHER(KEY_INDICES, "key_indices", forward.picks.keys, "gqn", OF_I64, TOKENS, OPTIONAL,
+      OPTIONAL)
+OTHER(KEY_LABELS, "key_labels", forward.picks.labels, "gqn", OF_I64, TOKENS, OPTIONAL,
+      OPTIONAL)
 OTHER(KEY_RANGES, "key_ranges", forward.sight.key_ranges, "1q2", OF_I64, PAIRS,
       OPTIONAL, OPTIONAL)
-OTHER(KEY_BLOCKS, "key_blocks", forward.sight.key_blocks, "gxy", OF_BOOL, TOKENS,
+OTHER(KEY_BLOCKS, "key_blocks", forward.sight.key_blocks, "hxy", OF_BOOL, TOKENS,
       OPTIONAL, OPTIONAL)
 OTHER(FIRE_LINES, "fire_lines", forward.fire.lines, "HF3", OF_F64, TOKENS, OPTIONAL,
       OPTIONAL)

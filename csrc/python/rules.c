@@ -127,9 +127,9 @@ check_blocks(const attention_call *call, call_rules *rules)
                                  : breaks(rules, NEEDS_OTHER, blocks, "block_size");
     if (!rules->has_blocks)
         return 1;
-    if (dims['g'] != 1 && dims['g'] != dims['K'] && dims['g'] != dims['H']) {
+    if (dims['h'] != 1 && dims['h'] != dims['K'] && dims['h'] != dims['H']) {
         breaks(rules, BLOCK_HEADS, blocks, NULL);
-        return by_numbers(rules, dims['g'], dims['K'], dims['H'], 0);
+        return by_numbers(rules, dims['h'], dims['K'], dims['H'], 0);
     }
     int64_t queries = (dims['q'] + rules->block_queries - 1) / rules->block_queries;
     int64_t keys = (dims['k'] + rules->block_keys - 1) / rules->block_keys;

@@ -144,6 +144,13 @@ fit_batch(const attention_call *call, int index)
     return moves && repeats ? (misfit){&row->entry, SOME_ITEMS, 0} : fits;
 }
 
+/* Whether as many heads form groups of so many. */
+static int
+divides(int64_t groups, int64_t heads)
+{
+    return groups > 0 && heads % groups == 0;
+}
+
 /* The letters of query, key and value, and of the columns of rel_key. */
 static misfit
 fit_tokens(attention_call *call, shape_rules rules)
@@ -161,8 +168,7 @@ fit_tokens(attention_call *call, shape_rules rules)
             return found;
     }
     dims['P'] = own->owner == NULL ? dims['D'] : own->shape[own->ndim - 1];
-    if (dims['K'] != dims['H'] &&
-        (!rules.groups || dims['K'] == 0 || dims['H'] % dims['K'] != 0))
+    if (dims['K'] != dims['H'] && (!rules.groups || !divides(dims['K'], dims['H'])))
         return (misfit){&operand_rows[KEY].entry, NO_GROUPS, 0};
     return fits;
 }
@@ -178,6 +184,10 @@ fit_shapes(attention_call *call, shape_rules rules)
     for (int n = 0; n < call->count && found.rule == FITS; n++)
         if (given[n] > VALUE)
             found = fit_letters(call, given[n], rules);
+    const int64_t groups = call->dims['g'];
+    if (found.rule == FITS && groups >= 0 && groups != call->dims['H'] &&
+        !divides(groups, call->dims['H']))
+        found = (misfit){&operand_rows[KEY_INDICES].entry, NO_GROUPS, 0};
     for (int n = 0; n < call->count && found.rule == FITS; n++)
         if (is_argument(call, given[n]))
             found =

@@ -1,4 +1,4 @@
-"""The edges of a graph: copied here once, and looked at once, by the kernel."""
+"""The edges of a graph: copied once, and looked at once, by the kernel."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from relpos._attention.operands import Call, Sizes, check_labels
+from relpos._attention.operands import PICKS, Call, Sizes, check_labels
 from relpos._checks import Array, as_integers, check_shape, integers_of
 from relpos._foreign import module_of
 
@@ -26,8 +26,42 @@ if TYPE_CHECKING:
         def indices(self) -> Any: ...
 
 
-#: Arguments of `graph_attention` that are the graph: the first two, or `edges`.
+#: Arguments of `graph_attention` that are one graph for all: the first two, or `edges`.
 GRAPH = ("indptr", "indices", "edge_labels", "edges")
+#: All of them that are a graph.
+EDGES = (*GRAPH, *PICKS)
+
+
+def check_picks(call: Call, inputs: dict[str, Array], tables: dict[str, Array]) -> None:
+    """Check `key_indices`, which takes the place of a graph, and its labels."""
+    for name in ("indptr", "indices", "edges"):
+        if call[name] is not None:
+            raise ValueError(
+                f"key_indices: given together with {name}; expected key_indices, or a "
+                "graph (indptr and indices, or edges)"
+            )
+    labels = inputs.get("key_labels")
+    _check_company(labels is not None, tables)
+    if labels is not None:
+        shape = inputs["key_indices"].shape
+        expected = f"{shape}, one label for each number of key_indices"
+        check_shape("labels", labels, labels.shape == shape, expected)
+        check_labels("labels", labels, tables)
+
+
+def _check_company(has_labels: bool, tables: dict[str, Array]) -> None:
+    """Raise where labels or tables came without the other."""
+    if has_labels and not tables:
+        raise ValueError(
+            "labels: given without a table, whose rows it says; pass rel_key or "
+            "rel_value, or leave labels out"
+        )
+    if tables and not has_labels:
+        name = next(iter(tables))
+        raise ValueError(
+            f"{name}: given without labels, which say the row of each edge; pass "
+            f"labels or leave {name} out"
+        )
 
 
 def as_edges(call: Call, tables: dict[str, Array], sizes: Sizes) -> dict[str, Array]:
@@ -46,11 +80,7 @@ def as_edges(call: Call, tables: dict[str, Array], sizes: Sizes) -> dict[str, Ar
         graph = _of_sparse_rows(edges, sizes)
     else:
         graph, order = _of_pairs(edges, sizes)
-    if labels is not None and not tables:
-        raise ValueError(
-            "labels: given without a table, whose rows it says; pass rel_key or "
-            "rel_value, or leave labels out"
-        )
+    _check_company(labels is not None, tables)
     if labels is not None:
         shape = graph["indices"].shape
         # The shape is checked on a view: a wrong array may be too large to be copied.
@@ -59,12 +89,6 @@ def as_edges(call: Call, tables: dict[str, Array], sizes: Sizes) -> dict[str, Ar
         labels = as_integers("labels", view)
         check_labels("labels", labels, tables)
         graph["edge_labels"] = labels if order is None else labels[order]
-    elif tables:
-        name = next(iter(tables))
-        raise ValueError(
-            f"{name}: given without labels, which say the row of each edge; pass "
-            f"labels or leave {name} out"
-        )
     return graph
 
 
@@ -73,8 +97,8 @@ def _compressed(indptr: object, indices: object, sizes: Sizes) -> dict[str, Arra
     for name, value in (("indptr", indptr), ("indices", indices)):
         if value is None:
             raise TypeError(
-                f"{name}: got NoneType; expected integers (or edges= in place of "
-                "indptr and indices)"
+                f"{name}: got NoneType; expected integers (or edges= or key_indices= "
+                "in place of indptr and indices)"
             )
     starts, keys = integers_of("indptr", indptr), integers_of("indices", indices)
     expected = f"({sizes.Lq + 1},), one entry more than there are queries"

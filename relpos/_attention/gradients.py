@@ -440,7 +440,8 @@ def _buffer(name: str, problem: Problem) -> Array:
     elif not row.is_written or shape[: -row.axes] != batch:
         shape = (*batch, *map(sizes.length, row.letters))
     # Gradients of a graph are summed edge by edge. Without a pair nothing is written.
-    is_written = row.is_written and "indptr" not in problem.operands
+    is_graph = not problem.operands.keys().isdisjoint(("indptr", "key_indices"))
+    is_written = row.is_written and not is_graph
     has_pairs = sizes.H and sizes.Lq and sizes.Lk
     make = empty if is_written and has_pairs else zeros
     if is_written and array.itemsize == 2 and dtype.char == "f":

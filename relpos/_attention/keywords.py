@@ -104,5 +104,7 @@ class FireKeywords(RelativeGlobalKeywords[Flag], total=False):
 
 class GraphKeywords(Common, Generic[Flag], total=False):
     edges: ArrayLike | SparseRows | None
+    key_indices: ArrayLike | None
+    enable_gqa: bool
     return_lse: Flag
     return_context: Flag

@@ -66,7 +66,15 @@ _PLACES = {"H": 0, "K": 1, "q": 2, "k": 3, "D": 4, "V": 5, "P": 6}
 
 #: Name of the length of a letter; of others, R.
 _LENGTHS = {"H": "H", "K": "Hk", "q": "Lq", "k": "Lk", "D": "D", "V": "Dv", "P": "Dp"}
-_LENGTHS |= {"t": "Lk", "2": "2", "g": "G", "x": "ceil(Lq / bq)", "y": "ceil(Lk / bk)"}
+_LENGTHS |= {"t": "Lk", "2": "2", "g": "G", "n": "n"}
+_LENGTHS |= {"h": "G", "x": "ceil(Lq / bq)", "y": "ceil(Lk / bk)"}
+#: What a caller of `graph_attention` calls `labels`; those of `attention` are of pairs.
+_CALLED = {"edge_labels": "labels", "key_labels": "labels"}
+
+
+def called(name: str) -> str:
+    """Return the name of an argument as its caller knows it."""
+    return _CALLED.get(name, name)
 
 
 class Operand:
@@ -334,6 +342,26 @@ class Blocks(Operand):
         return np.dtype(bool)
 
 
+class KeyLists(Operand):
+    """Integers of each query and group of heads: its keys, or their labels."""
+
+    kind = staticmethod(as_integers)
+
+    def misfit(self, shape: tuple[int, ...], sizes: Sizes, letter: str) -> str:
+        if letter == "q":
+            expected = f"(..., G, {sizes.Lq}, n)"
+            return f"does not match query's length {sizes.Lq}; expected {expected}"
+        return "does not match key_indices; expected its shape" if letter else ""
+
+    def wrong_groups(self, shape: tuple[int, ...], sizes: Sizes) -> str:
+        """Say that query heads do not form so many groups."""
+        return (
+            f"shape {shape} has {amount(shape[-3], 'group')} of heads, but query has "
+            f"{amount(sizes.H, 'head')}; expected (..., G, {sizes.Lq}, n), where G "
+            f"divides {sizes.H}"
+        )
+
+
 class Items(Operand):
     """An integer for each batch item; a private copy, so that it stays checked."""
 
@@ -348,7 +376,9 @@ def _row(name: str) -> Operand:
     letters, role, _, numbers, fit = _CORE[name]
     of_numbers = {"mask": Mask, "labels": Labels, "int64": Ranges, "bool": Blocks}
     kind: type[Operand] = Tokens if role == "required" else Rows
-    if numbers in of_numbers:
+    if numbers == "int64" and fit == "tokens":
+        kind = KeyLists
+    elif numbers in of_numbers:
         kind = of_numbers[numbers]
     elif fit == "shared":
         kind = Vector if letters[1] == "1" else Table
@@ -372,8 +402,10 @@ LABELS = {name: row for name, row in ROWS.items() if name.startswith("labels[")}
 MOST_LABELS = len(LABELS)
 #: Labels that are one array, and those of a tuple.
 LABELLED = ("labels", *LABELS)
+#: Keys of each query, and their labels, in place of edges.
+PICKS = {name: row for name, row in ROWS.items() if isinstance(row, KeyLists)}
 #: All arguments of `attention` that are arrays.
-OPERANDS = {name: row for name, row in ROWS.items() if name not in LABELS}
+OPERANDS = {n: row for n, row in ROWS.items() if n not in LABELS and n not in PICKS}
 TABLES = {name: row for name, row in ROWS.items() if isinstance(row, Table)}
 #: Arrays whose numbers the kernels take in 16 bits where they lie.
 READ_SHORT = {name for name, row in ROWS.items() if row.is_short} | {"grad_out"}
@@ -417,7 +449,7 @@ def read(call: Call, is_part: bool = False) -> Arguments:
     sizes = Sizes._make((*lengths, "position_query" in inputs, is_part))
     if wrong is not None:
         message = _misfit(*wrong, inputs, sizes, batch, groups)
-        if "enable_gqa" not in call or "edges" in call:
+        if "enable_gqa" not in call:
             # A function without this argument does not advise it.
             message = message.partition(" (enable_gqa")[0]
         raise ValueError(message)
@@ -450,8 +482,10 @@ def _misfit(
     groups: bool,
 ) -> str:
     """Say what does not fit; `rule` is one of those of csrc/python/read.c."""
-    row, array = ROWS[name], inputs[name]
+    row, array, name = ROWS[name], inputs[name], called(name)
     batch_axes = array.shape[: array.ndim - row.axes]
+    if rule == "groups" and isinstance(row, KeyLists):
+        return f"{name}: {row.wrong_groups(array.shape, sizes)}"
     if rule == "groups" and groups:
         return (
             f"key: {amount(sizes.Hk, 'head')}, but query has {sizes.H}; with "

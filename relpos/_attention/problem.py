@@ -11,7 +11,7 @@ import numpy as np
 
 from relpos._attention import fire_network
 from relpos._attention.documents import documents_of
-from relpos._attention.edges import as_edges
+from relpos._attention.edges import as_edges, check_picks
 from relpos._attention.operands import (
     LABELLED,
     ROWS,
@@ -92,7 +92,9 @@ def prepare(call: Call, part: Part | None = None) -> Problem:
     numbers = _numbers_of(call, fire)
     facts = facts_of(inputs, sizes, numbers)
     graph: dict[str, Array] = {}
-    if "edges" in call:
+    if "key_indices" in inputs:
+        check_picks(call, inputs, _tables_of(inputs))
+    elif "edges" in call:
         graph = as_edges(call, _tables_of(inputs), sizes)
     elif "labels" in inputs or "labels[0]" in inputs:
         tables = _tables_of(inputs)

@@ -465,6 +465,8 @@ def graph_attention(
     rel_value: ArrayLike | None = None,
     *,
     edges: ArrayLike | SparseRows | None = None,
+    key_indices: ArrayLike | None = None,
+    enable_gqa: bool = False,
     position_query: ArrayLike | None = None,
     softcap: float | None = None,
     sinks: ArrayLike | None = None,
@@ -477,7 +479,8 @@ def graph_attention(
 
     Query i attends to the keys ``indices[e]`` with ``indptr[i] <= e < indptr[i + 1]``
     and to no other (compressed sparse rows, as in `scipy.sparse`); or the graph comes
-    as a list of `edges`. With j the key and l the label of edge e,
+    as a list of `edges`, or as `key_indices`, which list the keys of each query. With j
+    the key and l the label of edge e,
 
     .. math::
 
@@ -493,17 +496,19 @@ def graph_attention(
     edges instead of Lq Lk. An edge that is there twice counts twice. A query without
     edges gets out 0 and lse = sink.
 
+    A graph is shared by batch items and heads. `key_indices` may differ by both, as of
+    models that pick the best keys of each query before they attend [2]_.
+
     Parameters
     ----------
     query, key, value : array_like
-        (..., H, Lq, D), (..., H, Lk, D) and (..., H, Lk, Dv), as in `attention`.
+        (..., H, Lq, D), (..., Hk, Lk, D) and (..., Hk, Lk, Dv), as in `attention`.
     indptr : array_like of int, (Lq + 1,), optional
-        Where each query's edges begin; rises from 0 to the number of edges. The graph
-        is shared by batch items and heads.
+        Where each query's edges begin; rises from 0 to the number of edges.
     indices : array_like of int, (edges,), optional
         Key of each edge, from 0 to Lk - 1. `indptr` and `indices` come together, or
-        `edges` in their place.
-    labels : array_like of int, (edges,), optional
+        `edges` or `key_indices` in their place.
+    labels : array_like of int, (edges,) or the shape of `key_indices`, optional
         Table row of each edge; negative: no position term. Needed by the tables. In the
         order of `indices`, or of `edges` as they were given.
     rel_key : array_like, optional
@@ -514,6 +519,13 @@ def graph_attention(
         Key of each edge in row 0 and its query in row 1, in any order: source and
         target, as `edge_index` of PyTorch Geometric. Or a matrix (Lq, Lk): each entry
         that it stores is an edge, zeros too; its numbers are not read.
+    key_indices : array_like of int, (..., G, Lq, n), optional
+        The n keys of each query: query i of head h attends to those of row
+        ``h // (H // G)``. G divides H; batch axes broadcast. A negative number is no
+        key, and a key that is named twice counts twice.
+    enable_gqa : bool, default False
+        Let query head h read key head ``h // (H // Hk)``; H % Hk must be 0. Without it
+        Hk must be H.
     position_query : array_like, optional
         Replaces the query in the `rel_key` term, of Dp columns; not scaled.
     softcap : float, optional
@@ -541,8 +553,8 @@ def graph_attention(
     Raises
     ------
     ValueError
-        `indptr` does not rise from 0 to the number of edges, `edges` came with
-        `indptr` or `indices`, or tables and `labels` without each other.
+        `indptr` does not rise from 0 to the number of edges, two forms of a graph came
+        together, or tables and `labels` without each other.
     IndexError
         An index is outside the keys or the queries, or a label outside a table.
 
@@ -555,12 +567,15 @@ def graph_attention(
     The graph is copied; changing it later does no harm. `edges` are sorted by query, in
     7 to 45 ns an edge, to the same bits as the sorted `indptr` and `indices`. The
     backward takes 8 to 16 bytes per edge for as many heads at a time as fit 512 kB, and
-    16 to 24 bytes per edge once.
+    16 to 24 bytes per edge once. Of `key_indices`, whose edges are the n Lq of a head,
+    it takes 8 to 16 of these for each group of heads that is in work.
 
     References
     ----------
     .. [1] Shaw, Uszkoreit, Vaswani, "Self-Attention with Relative Position
        Representations", 2018, arXiv:1803.02155, section 3.1.
+    .. [2] DeepSeek-AI, "DeepSeek-V3.2: Pushing the Frontier of Open Large Language
+       Models", 2025, arXiv:2512.02556.
 
     Examples
     --------
@@ -577,17 +592,30 @@ def graph_attention(
     array([[[ 2.],
             [ 0.],
             [13.]]])
+
+    Two keys for each query, of which the second query has one:
+
+    >>> key_indices = [[[0, 2], [1, -1], [1, 2]]]
+    >>> relpos.graph_attention(x, x, value, key_indices=key_indices)
+    array([[[2. ],
+            [2. ],
+            [2.5]]])
     """
+    has_picks = key_indices is not None
     arguments = {
         "query": query,
         "key": key,
         "value": value,
         "indptr": indptr,
         "indices": indices,
-        "edge_labels": labels,  # `labels` of `attention` are those of all pairs
+        # `labels` of `attention` are those of all pairs
+        "edge_labels": None if has_picks else labels,
+        "key_labels": labels if has_picks else None,
         "rel_key": rel_key,
         "rel_value": rel_value,
         "edges": edges,
+        "key_indices": key_indices,
+        "enable_gqa": enable_gqa,
         "position_query": position_query,
         "softcap": softcap,
         "sinks": sinks,

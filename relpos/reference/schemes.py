@@ -325,12 +325,14 @@ def graph_attention(
     query: ArrayLike,
     key: ArrayLike,
     value: ArrayLike,
-    indptr: ArrayLike,
-    indices: ArrayLike,
+    indptr: ArrayLike | None = None,
+    indices: ArrayLike | None = None,
     labels: ArrayLike | None = None,
     rel_key: ArrayLike | None = None,
     rel_value: ArrayLike | None = None,
     *,
+    key_indices: ArrayLike | None = None,
+    enable_gqa: bool = False,
     position_query: ArrayLike | None = None,
     softcap: float | None = None,
     sinks: ArrayLike | None = None,
@@ -346,16 +348,29 @@ def graph_attention(
     e_i·a_l takes the place of scale·q_i·a_l. The edges of query i are indptr[i] to
     indptr[i + 1] of indices (their keys) and labels. The softmax has one more logit,
     sinks (H,) or (..., H, Lq), -inf without them. Without edges: out 0, lse = sinks.
+    With key_indices (..., G, Lq, n) the edges of query i of head h lead to the keys of
+    row h // (H // G), a negative one to none; labels has their shape. With enable_gqa
+    head h reads key head h // (H // Hk).
     """
     arrays = as_float64(query, key, value, rel_key, rel_value, position_query, sinks)
     xp, q, k, v, a, w, e, sink = arrays
-    keys = as_index(indices)
-    # A label of -1 stands for an edge without rows.
-    label = np.full(keys.shape, -1) if labels is None else as_index(labels)
+    if enable_gqa:
+        group = q.shape[-3] // k.shape[-3]
+        k, v = xp.repeat(k, group, -3), xp.repeat(v, group, -3)
     factor = q.shape[-1] ** -0.5 if scale is None else scale
     e_factor = 1.0  # a position query is not scaled
     if e is None:
         e, e_factor = q, factor
+    if key_indices is not None:
+        s, values = along_keys(
+            as_index(key_indices), labels, factor * q, k, v, e_factor * e, a, w, softcap
+        )
+        p, lse = softmax(s, sink)
+        result = xp.einsum("...in,...ind->...id", p, values)
+        return AttentionOutput(result, lse) if return_lse else result
+    keys = as_index(indices)
+    # A label of -1 stands for an edge without rows.
+    label = np.full(keys.shape, -1) if labels is None else as_index(labels)
     k_e = k[..., keys, :]  # (..., H, edges, D)
     a_e = with_rows(xp.zeros((keys.size, e.shape[-1])), a, label)
     v_e = with_rows(v[..., keys, :], w, label)
@@ -389,6 +404,42 @@ def graph_attention(
     if not return_lse:
         return joined
     return AttentionOutput(joined, xp.concatenate(lse, axis=-1))
+
+
+def along_keys(
+    keys: Ints,
+    labels: ArrayLike | None,
+    q: Floats,
+    k: Floats,
+    v: Floats,
+    e: Floats,
+    a: Floats | None,
+    w: Floats | None,
+    softcap: float | None,
+) -> tuple[Floats, Floats]:
+    """Scores (..., H, Lq, n) of the keys of each query, -inf of none, and their v + w.
+
+    q and e are scaled. A number of `keys` (..., G, Lq, n) that is negative is no key.
+    """
+    xp = namespace(q, k, v, e, a, w)
+    if not k.shape[-2]:
+        keys = keys[..., :0]  # none of them is a key
+    group = q.shape[-3] // keys.shape[-3] if keys.shape[-3] else 1
+    label = np.full(keys.shape, -1) if labels is None else as_index(labels)
+    rows, label = (
+        xp.asarray(np.repeat(x[..., : keys.shape[-1]], group, -3))
+        for x in (keys, label)
+    )
+    has_key = rows >= 0
+    s = xp.einsum("...id,...ind->...in", q, gather(k, rows, has_key))
+    values = gather(v, rows, has_key)
+    if a is not None:
+        s = s + xp.einsum("...id,...ind->...in", e, gather(a, label, label >= 0))
+    if w is not None:
+        values = values + gather(w, label, label >= 0)
+    if softcap is not None:
+        s = softcap * xp.tanh(s / softcap)
+    return xp.where(has_key, s, -np.inf), values
 
 
 def with_rows(x: Floats, table: Floats | None, label: Ints) -> Floats:

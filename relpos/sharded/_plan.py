@@ -18,7 +18,7 @@ from dask.highlevelgraph import HighLevelGraph
 from relpos._attention.attention import DEFAULTS, draw_seed
 from relpos._attention.edges import GRAPH
 from relpos._attention.fire_network import NAMES
-from relpos._attention.operands import LABELS, OPERANDS, ROWS, Sizes
+from relpos._attention.operands import LABELS, OPERANDS, ROWS, Sizes, called
 from relpos._attention.problem import Part, Problem, look_at_mask, prepare
 from relpos._attention.rules import UNBOUNDED
 from relpos._checks import Array, as_flag, as_floating
@@ -545,8 +545,7 @@ def _in_memory(arguments: Arguments) -> Arguments:
     replaced = dict(arguments)
     for name, x in arguments.items():
         if isinstance(x, da.Array | Form):
-            # The error names the argument of a graph: `labels`, here "edge_labels".
-            replaced[name] = stand_in(name.removeprefix("edge_"), x)
+            replaced[name] = stand_in(called(name), x)
     return replaced
 
 

@@ -282,6 +282,8 @@ def graph_attention(
     rel_value: Any = None,
     *,
     edges: Any = None,
+    key_indices: Any = None,
+    enable_gqa: bool = False,
     position_query: Any = None,
     softcap: float | None = None,
     sinks: Any = None,
@@ -308,7 +310,9 @@ def graph_attention(
     -----
     Chunks are of batch and heads; queries and keys have to be whole, as the edges count
     them. Each task has the graph whole. A graph that is not a dask array is read by
-    each task when it runs, in the backward again: do not change it before.
+    each task when it runs, in the backward again: do not change it before. Of
+    `key_indices` each task has its batch items, and its heads where each has a group of
+    its own.
 
     Examples
     --------
@@ -321,16 +325,21 @@ def graph_attention(
     array([[[2. ],
             [1.5]]])
     """
+    has_picks = key_indices is not None
     call = {
         "query": query,
         "key": key,
         "value": value,
         "indptr": indptr,
         "indices": indices,
-        "edge_labels": labels,  # one for each edge; `labels` are of pairs
+        # one for each edge; `labels` are of pairs
+        "edge_labels": None if has_picks else labels,
+        "key_labels": labels if has_picks else None,
         "rel_key": rel_key,
         "rel_value": rel_value,
         "edges": edges,
+        "key_indices": key_indices,
+        "enable_gqa": enable_gqa,
         "position_query": position_query,
         "softcap": softcap,
         "sinks": sinks,

@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from relpos._attention.attention import DEFAULTS
-from relpos._attention.edges import GRAPH
+from relpos._attention.edges import EDGES
 from relpos._attention.fire_network import NAMES
+from relpos._attention.operands import called
 from relpos._attention.problem import as_block_size
 from relpos.torch import _engine
 from relpos.torch._engine import (
@@ -26,7 +27,6 @@ from relpos.torch._engine import (
     Results,
     SavedResults,
     Setting,
-    shown,
 )
 from relpos.torch._functions import (
     AXES,
@@ -89,7 +89,7 @@ def attend(setting: Setting, tensors: Sequence[Tensor]) -> Results:
     """Return out and lse of a call, and its weights if asked for."""
     traced = is_traced(tensors)
     if traced or torch._C._are_functorch_transforms_active():
-        check_kinds(dict(zip(map(shown, setting.names), tensors, strict=True)))
+        check_kinds(dict(zip(map(called, setting.names), tensors, strict=True)))
     if traced:
         if not is_differentiated():
             return _attend_as_operator(setting, tensors)
@@ -241,7 +241,7 @@ def _setting(names: Sequence[str], settings: Sequence[Any]) -> Setting:
     if is_fire:
         scheme_values = dict.fromkeys(NAMES) | fire
     elif is_graph:
-        scheme_values = dict.fromkeys(GRAPH)
+        scheme_values = dict.fromkeys(EDGES)
     values = {name: value for name, value in arguments.items() if value is not None}
     values["window"] = window
     if None not in blocks:

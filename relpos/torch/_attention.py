@@ -10,8 +10,8 @@ from torch import Tensor
 
 from relpos._attention import fire_network
 from relpos._attention.attention import DEFAULTS, read_by
-from relpos._attention.edges import GRAPH
-from relpos._attention.operands import LABELS, MOST_LABELS, OPERANDS
+from relpos._attention.edges import EDGES
+from relpos._attention.operands import LABELS, MOST_LABELS, OPERANDS, called
 from relpos._checks import (
     Array,
     as_flag,
@@ -23,7 +23,7 @@ from relpos._checks import (
 from relpos._settings import kernels
 from relpos.torch._attend import attend
 from relpos.torch._causal import INTEGERS, without_causal_bias
-from relpos.torch._engine import Setting, shown
+from relpos.torch._engine import Setting
 from relpos.torch._functions import copied_setting
 from relpos.torch._jagged import takes_jagged
 from relpos.torch._recorded import RECORD
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["AttentionOutput", "attention"]
 
 #: Arguments that may be tensors, and those that may be nothing else.
-_TENSORS = {*OPERANDS, *fire_network.NAMES, *GRAPH, "buckets", "cu_seqlens"}
+_TENSORS = {*OPERANDS, *fire_network.NAMES, *EDGES, "buckets", "cu_seqlens"}
 _COUNTS = {name for name, row in OPERANDS.items() if not row.letters}
 _ONLY_TENSORS = _TENSORS - _COUNTS
 #: Integers that may be arrays of NumPy, as recipes return them if given no tensor.
@@ -339,7 +339,7 @@ def by_kind(arguments: dict[str, Any]) -> tuple[dict[str, Tensor], Values]:
         # first what is a tensor, then what becomes one, then what may not be one
         if isinstance(value, Tensor) and name in _TENSORS:
             if type(value) not in PLAIN:  # before it is asked for anything
-                check_type(shown(name), type(value))
+                check_type(called(name), type(value))
             tensors[name] = value
         elif name == "labels" and _is_several_labels(value):
             # names cut to the number of labels: PyTorch 2.6 does not compile zip else
@@ -349,7 +349,9 @@ def by_kind(arguments: dict[str, Any]) -> tuple[dict[str, Tensor], Values]:
             tensors[name] = _of_integers(name, value)
         elif isinstance(value, Tensor) or name in _ONLY_TENSORS:
             expected = "a tensor" if name in _ONLY_TENSORS else "no tensor"
-            raise TypeError(f"{shown(name)}: got {kind_of(value)}; expected {expected}")
+            raise TypeError(
+                f"{called(name)}: got {kind_of(value)}; expected {expected}"
+            )
         elif name in _COUNTS and not isinstance(value, INTEGERS):
             tensors[name] = torch.from_numpy(as_integers(name, value))
         else:

@@ -19,7 +19,7 @@ from torch import Tensor
 from relpos._attention import functional
 from relpos._attention.attention import DEFAULTS
 from relpos._attention.fire_network import NAMES
-from relpos._attention.operands import OPERANDS, READ_SHORT, Call
+from relpos._attention.operands import OPERANDS, READ_SHORT, Call, called
 from relpos._core import bfloat16, read_tensors
 from relpos._settings import kernels
 from relpos.torch._functions import over_items
@@ -119,7 +119,7 @@ class Setting:
 
 def _named(setting: Setting, tensors: Sequence[Tensor]) -> dict[str, Any]:
     """Return the tensors of a call by the names that its caller knows."""
-    return dict(zip(map(shown, setting.names), tensors, strict=True))
+    return dict(zip(map(called, setting.names), tensors, strict=True))
 
 
 @partial(in_tensor_words, tensors_of=_named)
@@ -283,9 +283,4 @@ def _call(setting: Setting, tensors: Sequence[Tensor]) -> Call:
 
 
 def _array_of(name: str, tensor: Tensor) -> Any:
-    return array_of(shown(name), tensor, name in READ_SHORT)
-
-
-def shown(name: str) -> str:
-    """Return the name of an argument as its caller knows it."""
-    return name.removeprefix("edge_")
+    return array_of(called(name), tensor, name in READ_SHORT)

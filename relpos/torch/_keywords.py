@@ -133,10 +133,14 @@ class SchemeValues(TypedDict, total=False):
     indices: None
     edge_labels: None
     edges: Any
+    key_indices: None
+    key_labels: None
 
 
 class GraphKeywords(TypedDict, Generic[Flag], total=False):
     edges: Any
+    key_indices: Tensor | None
+    enable_gqa: bool
     position_query: Tensor | None
     softcap: float | None
     sinks: Tensor | None

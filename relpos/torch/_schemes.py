@@ -441,6 +441,8 @@ def graph_attention(
     rel_value: Tensor | None = None,
     *,
     edges: Any = None,
+    key_indices: Tensor | None = None,
+    enable_gqa: bool = False,
     position_query: Tensor | None = None,
     softcap: float | None = None,
     sinks: Tensor | None = None,
@@ -453,9 +455,11 @@ def graph_attention(
     Parameters
     ----------
     query, key, value : Tensor
-        (..., H, Lq, D), (..., H, Lk, D) and (..., H, Lk, Dv), as in `attention`.
+        (..., H, Lq, D), (..., Hk, Lk, D) and (..., Hk, Lk, Dv), as in `attention`.
     indptr, indices, edges : as in `relpos.graph_attention`
         The graph: rows of keys by query, or pairs of a key and a query (2, edges).
+    key_indices, enable_gqa : as in `relpos.graph_attention`
+        Keys of each query, (..., G, Lq, n), in place of a graph; groups of heads.
     labels, rel_key, rel_value : as in `relpos.graph_attention`
         Table row of each edge, and the tables added to key and value.
     position_query, softcap, sinks, scale : as in `relpos.graph_attention`
@@ -485,6 +489,7 @@ def graph_attention(
     ...     x, x, value, edges=edges, labels=labels, rel_value=rel_value)[0, :, 0]
     tensor([ 2.,  0., 13.])
     """
+    has_picks = key_indices is not None
     arguments = {
         "query": query,
         "key": key,
@@ -494,6 +499,8 @@ def graph_attention(
         "rel_key": rel_key,
         "rel_value": rel_value,
         "edges": edges,
+        "key_indices": key_indices,
+        "enable_gqa": enable_gqa,
         "position_query": position_query,
         "softcap": softcap,
         "sinks": sinks,
@@ -501,7 +508,8 @@ def graph_attention(
         "num_threads": num_threads,
         # The keyword `labels` of attention has another meaning, a label for each pair
         # of a query and a key.
-        "edge_labels": labels,
+        "edge_labels": None if has_picks else labels,
+        "key_labels": labels if has_picks else None,
     }
     # As in `fire_attention`, the names tell which scheme it is.
     graph: SchemeValues = {
@@ -509,6 +517,8 @@ def graph_attention(
         "indices": None,
         "edge_labels": None,
         "edges": None,
+        "key_indices": None,
+        "key_labels": None,
     }
     if module_of(edges, "scipy.sparse"):
         # A sparse matrix is a value, not a tensor; the backward reads it again.

@@ -11,14 +11,13 @@ from torch import Tensor
 
 import relpos
 from relpos._attention.attention import DEFAULTS
-from relpos._attention.operands import LABELS
+from relpos._attention.operands import LABELS, called
 from relpos._attention.schemes import keywords_of, shows_keywords
 from relpos._attention.scores import OTHERS
 from relpos._checks import check_keywords
 from relpos._twins import TENSORS, twin
 from relpos.torch._attention import as_seed, attention, by_kind
 from relpos.torch._causal import without_causal_bias
-from relpos.torch._engine import shown
 from relpos.torch._functions import TensorFunction, check_tensors, no_forward_mode
 from relpos.torch._tensors import array_of, in_tensor_words, tensor_of
 from relpos.torch._tracing import (
@@ -206,12 +205,12 @@ def _scores(arguments: dict[str, Any], terms: bool) -> Tensor | dict[str, Tensor
     if arguments.get("attn_mask") is not None:
         arguments = without_causal_bias(arguments["query"], arguments["key"], arguments)
     tensors, values = by_kind(arguments)
-    check_tensors({shown(name): tensor for name, tensor in tensors.items()})
+    check_tensors({called(name): tensor for name, tensor in tensors.items()})
     for name, tensor in tensors.items():
         if requires_grad(tensor):
             raise ValueError(
-                f"{shown(name)}: requires a gradient, which scores does not have; "
-                f"expected a tensor without ({shown(name)}.detach())"
+                f"{called(name)}: requires a gradient, which scores does not have; "
+                f"expected a tensor without ({called(name)}.detach())"
             )
         if is_batched(tensor):
             raise NotImplementedError(
@@ -243,7 +242,7 @@ def _of_arrays(tensors: dict[str, Tensor], values: Values, terms: bool) -> Any:
     # `relpos.scores` takes arrays, and a view of a tensor is one.
     arguments: dict[str, Any] = {**values}
     for name, tensor in tensors.items():
-        arguments[name] = array_of(shown(name), tensor)
+        arguments[name] = array_of(called(name), tensor)
     # `by_kind` has parted labels into one tensor each
     labels = [arguments.pop(name) for name in LABELS if name in arguments]
     if labels:

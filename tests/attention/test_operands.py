@@ -16,7 +16,7 @@ from relpos import _core, reference
 from relpos._attention import keywords
 from relpos._attention.attention import as_call
 from relpos._attention.fire_network import NAMES as FIRE
-from relpos._attention.operands import LABELS, OPERANDS, read, shows_shapes
+from relpos._attention.operands import LABELS, OPERANDS, PICKS, read, shows_shapes
 from relpos._attention.problem import prepare
 from relpos._attention.rules import Numbers, facts_of
 from relpos._settings import kernels
@@ -49,7 +49,7 @@ def test_operands_that_say_the_dtype_of_a_result_come_before_labels():
 
 def test_c_has_no_other_operands():
     gradients = {f"grad_{name}" for name in ARRAYS if ARRAYS[name].has_gradient}
-    assert set(_core.operands) == {*ARRAYS, *gradients, *MADE}
+    assert set(_core.operands) == {*ARRAYS, *PICKS, *gradients, *MADE}
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_attention_hands_on_each_argument_under_its_name(monkeypatch):
 
 BATCH, ROWS = (2, 3), 7
 LENGTHS = {"H": 4, "K": 4, "q": 5, "k": 6, "t": 6, "D": 8, "V": 8, "P": 8, "2": 2}
-LENGTHS |= {"g": 4, "x": 3, "y": 2}  # blocks of 2 queries and 3 keys
+LENGTHS |= {"h": 4, "x": 3, "y": 2}  # blocks of 2 queries and 3 keys
 #: Shapes that are repeated to those of all batch items and heads; others are these.
 GIVEN = {
     "query": (3, 4, 5, 8),

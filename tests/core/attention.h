@@ -95,7 +95,7 @@ choose_sizes(case_t *c)
     rp_attention *p = &c->g.forward;
     p->B = once_in(s, 3) ? between(s, 1, 4) : 1;
     p->Hk = once_in(s, 2) ? between(s, 1, 3) : 1;
-    p->H = p->Hk * (c->kind == GRAPH || once_in(s, 2) ? 1 : between(s, 1, 3));
+    p->H = p->Hk * (once_in(s, 2) ? 1 : between(s, 1, 3));
     p->Lq = choose_size(s, 1000);
     p->Lk = once_in(s, 4) ? p->Lq : choose_size(s, 1000);
     p->D = choose_size(s, 70);

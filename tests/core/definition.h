@@ -12,12 +12,11 @@ rows_of(const row_t *x, const cell_t *cell, const rp_table *table)
 {
     case_t *c = x->c;
     const rp_attention *p = &c->g.forward;
-    const int64_t *labels = c->graph.forward.labels;
     rows_t rows = {.count = 0};
     if (table->array.data == NULL)
         return rows;
     if (c->kind == GRAPH) {
-        rows.row[0] = labels ? labels[cell->edge] : -1;
+        rows.row[0] = cell->label;
         rows.count = 0 <= rows.row[0] && rows.row[0] < table->rows;
         return rows;
     }
@@ -212,16 +211,13 @@ start_row(row_t *x, int64_t b, int64_t h, int64_t i)
 {
     case_t *c = x->c;
     const rp_attention *p = &c->g.forward;
-    const rp_graph *graph = &c->graph.forward;
     const rp_table *tables[] = {&p->rel_key, &p->rel_query, &p->rel_value,
                                 &p->rel_bias};
-    int64_t first = c->kind == GRAPH ? graph->indptr[i] : 0;
     x->b = b, x->h = h, x->hk = h / (p->H / p->Hk), x->i = i;
-    x->n = c->kind == GRAPH ? graph->indptr[i + 1] - first : p->Lk;
+    x->n = count_pairs(c, i);
     for (int64_t k = 0; k < x->n; k++) {
         cell_t *cell = &x->cells[k];
-        *cell = (cell_t){.j = c->kind == GRAPH ? graph->indices[first + k] : k,
-                         .edge = first + k};
+        *cell = pair_of_row(x, k);
         cell->is_hidden = is_hidden(x, cell->j);
         if (cell->is_hidden)
             continue;

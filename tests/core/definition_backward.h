@@ -198,11 +198,11 @@ expect_gradients(const row_t *x, term_t *dp)
 static int64_t
 longest_row(const case_t *c)
 {
-    const int64_t *indptr = c->graph.forward.indptr;
     int64_t most = c->g.forward.Lk;
-    for (int64_t i = 0; c->kind == GRAPH && i < c->g.forward.Lq; i++)
-        if (indptr[i + 1] - indptr[i] > most)
-            most = indptr[i + 1] - indptr[i];
+    for (int64_t i = 0; i < c->g.forward.Lq; i++) {
+        int64_t pairs = count_pairs(c, i);
+        most = pairs > most ? pairs : most;
+    }
     return most;
 }
 

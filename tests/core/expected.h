@@ -13,9 +13,9 @@ typedef struct {
     int count;
 } rows_t;
 
-/* A pair of the row: its key, its edge in a graph, and what the formula makes of it. */
+/* A pair of the row: its key, its label in a graph, and what the formula makes of it. */
 typedef struct {
-    int64_t j, edge;
+    int64_t j, label;
     int is_hidden;
     rows_t rows[TABLES];
     double s, size; /* its logit, and the sum of the sizes of its terms */
@@ -40,6 +40,40 @@ number_of(case_t *c, const rp_array *array, int64_t b, int64_t h, int64_t r,
 {
     const operand_t *o = operand_of(c, array);
     return o ? number_at(o, item_at(o, b, h, r, column)) : 0;
+}
+
+/* How many pairs row i has. */
+static int64_t
+count_pairs(const case_t *c, int64_t i)
+{
+    const rp_graph *graph = &c->graph.forward;
+    const rp_picks *picks = &c->g.forward.picks;
+    if (c->kind == ATTENTION)
+        return c->g.forward.Lk;
+    return picks->keys.data ? picks->count : graph->indptr[i + 1] - graph->indptr[i];
+}
+
+/* Key and label of pair k of a row. */
+static cell_t
+pair_of_row(const row_t *x, int64_t k)
+{
+    const rp_attention *p = &x->c->g.forward;
+    const rp_graph *graph = &x->c->graph.forward;
+    const operand_t *keys = operand_of(x->c, &p->picks.keys);
+    const operand_t *labels = operand_of(x->c, &p->picks.labels);
+    if (x->c->kind == ATTENTION)
+        return (cell_t){.j = k};
+    if (keys) {
+        int64_t group = x->h / (p->H / p->picks.groups);
+        cell_t cell = {.j = integer_at(keys, item_at(keys, x->b, group, x->i, k)),
+                       .label = -1};
+        if (labels)
+            cell.label = integer_at(labels, item_at(labels, x->b, group, x->i, k));
+        return cell;
+    }
+    int64_t edge = graph->indptr[x->i] + k;
+    return (cell_t){.j = graph->indices[edge],
+                    .label = graph->labels ? graph->labels[edge] : -1};
 }
 
 /* What the rounding of sums loses that begin with what the item held before the call: each

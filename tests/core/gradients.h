@@ -91,6 +91,47 @@ add_along_edges(case_t *c)
     }
 }
 
+/* Keys, or labels, of each query and group of heads; 0 to `most` - 1, or a negative number. */
+static void
+lay_picked(case_t *c, const char *name, rp_array *array, int64_t most)
+{
+    source_t *s = &c->s;
+    const rp_attention *p = &c->g.forward;
+    operand_t *o =
+        lay(c, (operand_t){.name = name,
+                           .array = array,
+                           .n = {p->B, p->picks.groups, p->Lq, p->picks.count},
+                           .storage = INTEGERS,
+                           .repeat = choose_repeat(s, REPEAT_ANY)});
+    const int64_t rarely = between(s, 2, 9);
+    for (size_t k = 0; k < o->block.bytes / 8; k++) {
+        int64_t number = (int64_t)(draw(s) >> 1);
+        int is_none = most == 0 || number % rarely == 0;
+        put_integer(o, o->block.data + 8 * k,
+                    !is_none        ? number % most
+                    : once_in(s, 9) ? INT64_MIN
+                                    : -1);
+    }
+}
+
+/* Keys that queries pick, in place of a graph that all batch items and heads share. */
+static void
+lay_picks(case_t *c)
+{
+    source_t *s = &c->s;
+    rp_attention *p = &c->g.forward;
+    rp_picks *picks = &p->picks;
+    picks->count = choose_size(s, 140);
+    do
+        picks->groups = between(s, 1, p->H);
+    while (p->H % picks->groups != 0);
+    lay_picked(c, "key_indices", &picks->keys, p->Lk);
+    if (!once_in(s, 4))
+        lay_picked(c, "key_labels", &picks->labels,
+                   p->rel_key.rows + p->rel_value.rows + 2);
+    c->graph.forward.edges = p->Lq * picks->count;
+}
+
 static void
 lay_edges(case_t *c)
 {
@@ -134,7 +175,9 @@ make_case(case_t *c, int dtype)
         scale_numbers(operand_of(c, &c->g.forward.rel_bias.array), 200);
     if (c->numbers == SINKS || once_in(s, 5))
         lay_sinks(c);
-    if (c->kind == GRAPH)
+    if (c->kind == GRAPH && once_in(s, 2))
+        lay_picks(c);
+    else if (c->kind == GRAPH)
         lay_edges(c);
     else
         lay_pairs(c);

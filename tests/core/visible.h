@@ -40,7 +40,7 @@ is_hidden(const row_t *x, int64_t j)
     const rp_attention *p = &x->c->g.forward;
     const rp_sight *sight = &p->sight;
     if (x->c->kind == GRAPH)
-        return 0;
+        return j < 0;
     wide_t r = (wide_t)j - x->i - query_offset(p, x->b);
     if (sight->window_left != RP_UNBOUNDED && r < -(wide_t)sight->window_left)
         return 1;

@@ -55,8 +55,6 @@ MEANT = {
         "AttentionOutput(lse)": COMPUTED,
         "AttentionOutput(weights)": COMPUTED,
         "attention_backward(grad_lse)": "few readers have one, so it is a keyword",
-        "graph_attention(indptr)": NO_PLAN,
-        "graph_attention(indices)": NO_PLAN,
     },
     "sharded": {},
     "torch": {"alibi_slopes(dtype)": OF_TENSORS, "sinusoidal(dtype)": OF_TENSORS},

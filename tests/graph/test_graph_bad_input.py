@@ -170,8 +170,8 @@ rel_key=ones(H, 3, 5) -> ValueError: attention_forward: rel_key does not fit the
 position_query=ones(H, LQ, 5) -> ValueError: attention_forward: rel_key does not fit the
 position_query=ones(H, LQ, 5), rel_key=ABSENT -> ValueError: attention_forward:
     position_query needs rel_key
-key=ones(1, LK, D), value=ones(1, LK, DV) -> ValueError: attention_forward: indptr goes
-    with rel_key
+key=ones(3, LK, D), value=ones(3, LK, DV) -> ValueError: attention_forward: key heads
+    must divide
 indptr=np.array([0, 3, 2, 5]) -> ValueError: indptr: falls from 3 to 2
 indptr=np.array([0, -9, 2, 5]) -> ValueError: indptr: falls from 0 to -9
 indices=np.array([3, 0, 1, 1, 4]) -> IndexError: indices: indices[4]

@@ -8,7 +8,8 @@
  *   dA_l = scale sum dS_e q_i              dW_l = sum p_e G_i    over the edges of label l
  * and with a position query e: de_i = sum dS_e A[l], which dq_i lacks, dA_l = sum dS_e e_i.
  * A slice is one (b, h). Three passes over a wave of slices: by query, which stores p_e and
- * dS_e; by key and by label, which gather them from the lists of edges.h. */
+ * dS_e; by key and by label, which gather them from the lists of edges.h. Heads that share a
+ * key head add to its gradients one after the other. */
 #ifndef RELPOS_GRAPH_BACKWARD_H
 #define RELPOS_GRAPH_BACKWARD_H
 
@@ -16,17 +17,29 @@
 
 /* ---- by key and by label --------------------------------------------------------- */
 
-/* total = sum over one target's edges of weights[e] * row source[e] of `rows`, in blocks
- * of RP_EDGES terms; part and buffer have room for a row. */
+/* The lists of the edges of a slice of the wave. */
+RP_INLINE rp_edge_lists
+lists_of(const graph_gradients_t *gg, const rp_edge_lists *lists, int64_t own)
+{
+    int64_t graph = own / gg->sharing;
+    return (rp_edge_lists){.targets = lists->targets,
+                           .start = lists->start + graph * (lists->targets + 1),
+                           .edges = lists->edges + graph * gg->edges};
+}
+
+/* total += sum over one target's edges in a slice of the wave of weights[e] * row source[e] of
+ * `rows`, in blocks of RP_EDGES terms; scratch has room for two rows. */
 static void
-sum_edges(const graph_gradients_t *gg, const rp_edge_lists *lists, int64_t target,
-          const T *weights, const rp_array *rows, int64_t slice, ptrdiff_t columns,
+sum_edges(const graph_gradients_t *gg, const rp_edge_lists *all, int64_t target,
+          const T *weights, const rp_array *rows, int64_t own, ptrdiff_t columns,
           T *scratch, double *total)
 {
+    const rp_edge_lists of_slice = lists_of(gg, all, own), *lists = &of_slice;
+    int64_t slice = gg->first_slice + own;
     int64_t b = slice / gg->plan.p->H, h = slice % gg->plan.p->H;
     int64_t end = lists->start[target + 1];
     T *part = scratch, *buffer = scratch + columns;
-    memset(total, 0, (size_t)columns * sizeof *total);
+    weights += own * gg->edges;
     for (int64_t first = lists->start[target]; first < end; first += RP_EDGES) {
         if (rp_stopping())
             return;
@@ -53,31 +66,68 @@ add_total(const rp_array *grad, int64_t b, int64_t h, int64_t row, double factor
         *(T *)(to + k * grad->col) += (T)(factor * total[k]);
 }
 
+/* Slices [first, end) of the wave that share a key head, which is head hk of item b. */
+typedef struct {
+    int64_t first, end, b, hk;
+} key_slices_t;
+
+/* The slices of key head `n` of the wave, which may have the others of it before or behind. */
+static key_slices_t
+key_slices(const graph_gradients_t *gg, int64_t n)
+{
+    const rp_graph *p = gg->plan.p;
+    int64_t group = p->H / p->Hk, of_all = gg->first_slice / group + n;
+    int64_t first = of_all * group - gg->first_slice;
+    return (key_slices_t){.first = RP_MAX(first, 0),
+                          .end = RP_MIN(first + group, gg->slices),
+                          .b = of_all / p->Hk,
+                          .hk = of_all % p->Hk};
+}
+
+/* Whether an edge of the slices leads to key j. */
+static int
+is_key_of_edges(const graph_gradients_t *gg, const key_slices_t *slices, int64_t j)
+{
+    for (int64_t own = slices->first; own < slices->end; own++) {
+        const int64_t *start = lists_of(gg, &gg->keys, own).start;
+        if (start[j] != start[j + 1])
+            return 1;
+    }
+    return 0;
+}
+
+/* Adds to row j of a gradient what the slices' edges have of it. */
+static void
+add_key_row(const graph_gradients_t *gg, const key_slices_t *slices, int64_t j,
+            const T *weights, const rp_array *rows, const rp_array *grad, double factor,
+            ptrdiff_t columns, double *total)
+{
+    T *scratch = (T *)(total + columns);
+    memset(total, 0, (size_t)columns * sizeof *total);
+    for (int64_t own = slices->first; own < slices->end; own++)
+        sum_edges(gg, &gg->keys, j, weights, rows, own, columns, scratch, total);
+    add_total(grad, slices->b, slices->hk, j, factor, total, columns);
+}
+
 static void
 graph_key_unit(void *context, int64_t unit, int worker)
 {
     const graph_gradients_t *gg = context;
     const rp_graph_gradients *g = gg->g;
     const rp_graph *p = gg->plan.p;
-    int64_t own = unit / gg->key_blocks, slice = gg->first_slice + own;
+    const key_slices_t slices = key_slices(gg, unit / gg->key_blocks);
     int64_t first = unit % gg->key_blocks * gg->key_block;
     int64_t last = RP_MIN(first + gg->key_block, p->Lk);
     double *total = (double *)(gg->scratch + worker * gg->scratch_size);
-    T *rest = (T *)(total + RP_MAX(p->D, p->Dv));
     for (int64_t j = first; j < last; j++) {
-        if (gg->keys.start[j] == gg->keys.start[j + 1])
-            continue; /* no edge leads to it: its gradients keep the zeros they start with */
-        if (g->grad_key.data) {
-            sum_edges(gg, &gg->keys, j, gg->ds + own * gg->edges, &p->query, slice,
-                      p->D, rest, total);
-            add_total(&g->grad_key, slice / p->H, slice % p->H, j, p->scale, total,
-                      p->D);
-        }
-        if (g->grad_value.data && g->grad_out.data) {
-            sum_edges(gg, &gg->keys, j, gg->prob + own * gg->edges, &g->grad_out, slice,
-                      p->Dv, rest, total);
-            add_total(&g->grad_value, slice / p->H, slice % p->H, j, 1, total, p->Dv);
-        }
+        if (!is_key_of_edges(gg, &slices, j))
+            continue; /* its gradients keep the zeros they start with */
+        if (g->grad_key.data)
+            add_key_row(gg, &slices, j, gg->ds, &p->query, &g->grad_key, p->scale, p->D,
+                        total);
+        if (g->grad_value.data && g->grad_out.data)
+            add_key_row(gg, &slices, j, gg->prob, &g->grad_out, &g->grad_value, 1,
+                        p->Dv, total);
     }
 }
 
@@ -94,12 +144,12 @@ graph_label_unit(void *context, int64_t unit, int worker)
     T *rest = gg->scratch + worker * gg->scratch_size;
     memset(total, 0, (size_t)gg->columns * sizeof *total);
     if (g->grad_rel_key.data && label < p->rel_key.rows)
-        sum_edges(gg, &gg->labels, label, gg->ds + own * gg->edges,
-                  p->position_query.data ? &p->position_query : &p->query,
-                  gg->first_slice + own, p->Dp, rest, total);
+        sum_edges(gg, &gg->labels, label, gg->ds,
+                  p->position_query.data ? &p->position_query : &p->query, own, p->Dp,
+                  rest, total);
     if (g->grad_rel_value.data && g->grad_out.data && label < p->rel_value.rows)
-        sum_edges(gg, &gg->labels, label, gg->prob + own * gg->edges, &g->grad_out,
-                  gg->first_slice + own, p->Dv, rest, total + p->Dp);
+        sum_edges(gg, &gg->labels, label, gg->prob, &g->grad_out, own, p->Dv, rest,
+                  total + p->Dp);
 }
 
 /* Adds row `label` of one table's gradient up over the slices of the wave; slices that
@@ -139,18 +189,34 @@ graph_table_unit(void *context, int64_t label, int worker)
 
 /* ---- the call -------------------------------------------------------------------- */
 
-/* Unit 0 sorts the edges by key, unit 1 by label, unit 2 notes their queries. */
+/* Two units sort the edges of each graph of the wave, by key and by label; one more notes their
+ * queries, which are the same in all graphs of the call. */
 static void
 graph_sort_unit(void *context, int64_t unit, int worker)
 {
     const graph_gradients_t *gg = context;
     const rp_graph *p = gg->plan.p;
+    int64_t own = unit / 2 * gg->sharing, slice = gg->first_slice + own;
+    int by_label = unit % 2;
     (void)worker;
-    if (unit < 2)
-        rp_sort_edges(unit ? &gg->labels : &gg->keys, gg->edges);
-    for (int64_t i = 0; unit == 2 && i < p->Lq; i++)
-        for (int64_t e = p->indptr[i]; e < p->indptr[i + 1]; e++)
-            gg->source[e] = i;
+    if (unit < 2 * gg->graphs) {
+        rp_edge_lists lists = lists_of(gg, by_label ? &gg->labels : &gg->keys, own);
+        rp_sort_edges(&lists, p, slice / p->H, slice % p->H, by_label);
+        return;
+    }
+    for (int64_t i = 0; i < p->Lq; i++) {
+        const rp_query_edges edges = rp_edges_of(p, 0, 0, i);
+        for (int64_t n = 0; n < edges.count; n++)
+            gg->source[edges.first + n] = i;
+    }
+}
+
+/* Key heads that slices of the wave have. */
+static int64_t
+wave_key_heads(const graph_gradients_t *gg)
+{
+    int64_t group = gg->plan.p->H / gg->plan.p->Hk, first = gg->first_slice / group;
+    return (gg->first_slice + gg->slices - 1) / group + 1 - first;
 }
 
 static rp_status
@@ -158,10 +224,16 @@ run_graph_wave(graph_gradients_t *gg)
 {
     int threads = gg->plan.p->threads;
     int64_t labels = gg->labels.targets;
-    rp_status status =
-        rp_parallel(gg->slices * gg->plan.blocks, graph_query_unit, gg, threads);
+    rp_status status = RP_OK;
+    if (gg->first_slice % gg->sharing == 0)
+        status = rp_parallel(2 * gg->graphs + (gg->first_slice == 0), graph_sort_unit,
+                             gg, threads);
+    if (!status)
+        status =
+            rp_parallel(gg->slices * gg->plan.blocks, graph_query_unit, gg, threads);
     if (!status && gg->keys.targets)
-        status = rp_parallel(gg->slices * gg->key_blocks, graph_key_unit, gg, threads);
+        status = rp_parallel(wave_key_heads(gg) * gg->key_blocks, graph_key_unit, gg,
+                             threads);
     if (!status)
         status = rp_parallel(gg->slices * labels, graph_label_unit, gg, threads);
     if (!status)
@@ -169,11 +241,26 @@ run_graph_wave(graph_gradients_t *gg)
     return status;
 }
 
-/* How the call is cut, and how many slices of it make a wave. */
+/* How many slices make a wave, of which each takes `bytes`: all that share their edges, of one
+ * or of several graphs, or some of them. */
+static void
+plan_graph_wave(graph_gradients_t *gg, size_t bytes)
+{
+    const rp_graph *p = gg->plan.p;
+    int64_t all = p->B * p->H, wave = (int64_t)(RP_WAVE_BYTES / RP_MAX(bytes, 1));
+    gg->sharing = p->picks.keys.data ? p->H / p->picks.groups : all;
+    gg->slices = RP_MAX(1, RP_MIN(all, wave));
+    gg->graphs = RP_MAX(1, gg->slices / gg->sharing);
+    if (gg->slices > gg->sharing)
+        gg->slices = gg->graphs * gg->sharing;
+}
+
+/* How the call is cut. */
 static rp_status
 plan_graph_backward(graph_gradients_t *gg, const rp_graph_gradients *g)
 {
     const rp_graph *p = &g->forward;
+    const int has_labels = p->labels || p->picks.labels.data;
     size_t sums, slice_bytes;
     size_t longest = (size_t)graph_columns(p), own = (size_t)own_columns(p);
     int64_t key_rows = g->grad_rel_key.data ? p->rel_key.rows : 0;
@@ -182,10 +269,8 @@ plan_graph_backward(graph_gradients_t *gg, const rp_graph_gradients *g)
     gg->g = g;
     gg->edges = p->edges;
     gg->columns = p->Dp + p->Dv;
-    gg->keys.target = p->indices;
     gg->keys.targets = g->grad_key.data || g->grad_value.data ? p->Lk : 0;
-    gg->labels.target = p->labels;
-    gg->labels.targets = p->labels ? RP_MAX(key_rows, value_rows) : 0;
+    gg->labels.targets = has_labels ? RP_MAX(key_rows, value_rows) : 0;
     /* A unit adds up about RP_UNIT_WORK numbers if its keys have the average degree. */
     int64_t degree = gg->edges / p->Lk + 1;
     gg->key_block = RP_MAX(1, RP_UNIT_WORK / degree / (p->D + p->Dv + 1));
@@ -195,10 +280,13 @@ plan_graph_backward(graph_gradients_t *gg, const rp_graph_gradients *g)
         slice_bytes > PTRDIFF_MAX / 2)
         return RP_NO_MEMORY;
     /* A slice keeps its sums by label and, of each edge, p_e and dS_e from the first pass
-     * on. As many slices as fit into RP_WAVE_BYTES go together. */
+     * on; picks have lists of their own. As many slices as fit into RP_WAVE_BYTES go
+     * together. */
     slice_bytes += 2 * (size_t)gg->edges * sizeof(T);
-    int64_t wave = (int64_t)(RP_WAVE_BYTES / RP_MAX(slice_bytes, 1));
-    gg->slices = RP_MAX(1, RP_MIN(p->B * p->H, wave));
+    if (p->picks.keys.data)
+        slice_bytes += (size_t)(2 * gg->edges + gg->keys.targets + gg->labels.targets) *
+                       sizeof(int64_t);
+    plan_graph_wave(gg, slice_bytes);
     gg->scratch_size = (ptrdiff_t)RP_ROUND_UP(
         (longest + own) * sizeof(double) / sizeof(T) + RP_EDGES + 4 * longest + 2 * own,
         64);
@@ -206,12 +294,13 @@ plan_graph_backward(graph_gradients_t *gg, const rp_graph_gradients *g)
 }
 
 static void
-lay_out_lists(rp_edge_lists *lists, int64_t edges, arena_t *arena)
+lay_out_lists(const graph_gradients_t *gg, rp_edge_lists *lists, arena_t *arena)
 {
     if (lists->targets == 0)
         return;
-    lists->start = take(arena, lists->targets + 1, sizeof *lists->start);
-    lists->edges = take(arena, edges, sizeof *lists->edges);
+    lists->start =
+        take(arena, gg->graphs, (size_t)(lists->targets + 1) * sizeof *lists->start);
+    lists->edges = take(arena, gg->graphs, (size_t)gg->edges * sizeof *lists->edges);
 }
 
 static void
@@ -225,8 +314,8 @@ lay_out_graph_backward(void *context, arena_t *arena)
     gg->ds = take(arena, gg->slices, (size_t)edges * sizeof(T));
     gg->table_sums = take(arena, gg->slices * gg->labels.targets,
                           (size_t)gg->columns * sizeof(double));
-    lay_out_lists(&gg->keys, edges, arena);
-    lay_out_lists(&gg->labels, edges, arena);
+    lay_out_lists(gg, &gg->keys, arena);
+    lay_out_lists(gg, &gg->labels, arena);
 }
 
 static rp_status
@@ -266,11 +355,14 @@ graph_backward(const rp_graph_gradients *g, size_t *bytes)
         status = reserve(&arena, lay_out_graph_backward, &gg, bytes);
     if (status || bytes)
         return status;
-    status = rp_parallel(3, graph_sort_unit, &gg, p->threads);
-    int64_t wave = gg.slices;
-    for (int64_t s = 0; !status && s < p->B * p->H; s += wave) {
+    const int64_t wave = gg.slices, all = p->B * p->H;
+    for (int64_t s = 0; !status && s < all; s += gg.slices) {
         gg.first_slice = s;
-        gg.slices = RP_MIN(wave, p->B * p->H - s);
+        gg.slices = RP_MIN(wave, all - s);
+        if (wave <
+            gg.sharing) /* no wave has slices of two graphs, and not all of one */
+            gg.slices = RP_MIN(gg.slices, gg.sharing - s % gg.sharing);
+        gg.graphs = RP_MAX(1, gg.slices / gg.sharing);
         status = run_graph_wave(&gg);
     }
     rp_free(arena.memory);

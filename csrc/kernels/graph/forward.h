@@ -1,7 +1,8 @@
 /* forward.h: attention along the edges of a graph: time and memory of the edges alone.
  *
  * Edge e = (i, j, l) says that query i attends to key j under label l; an edge that
- * stands twice counts twice. With A = rel_key and W = rel_value,
+ * stands twice counts twice, and one with a negative key not at all. With A = rel_key and
+ * W = rel_value,
  *   s_e   = scale * q_i.(k_j + A[l]), or scale * q_i.k_j + e_i.A[l] with a position query e,
  *           under the cap
  *   out_i = sum_e softmax_e(s)_e * (v_j + W[l])     over the edges of query i
@@ -16,18 +17,11 @@
 #include "../ground/jobs.h"
 #include "edges.h"
 
-/* The row of a table with `rows` rows that edge e uses; negative: none. */
-RP_INLINE int64_t
-edge_row(const rp_graph *p, int64_t e, int64_t rows)
-{
-    int64_t label = p->labels ? p->labels[e] : -1;
-    return label < rows ? label : -1;
-}
-
-/* Edges [first, first + count) of one query of item b and head h: at most RP_EDGES. */
+/* At most RP_EDGES edges of one query of item b and head h, whose key head is hk. */
 typedef struct {
     const rp_graph *p;
-    int64_t b, h, first, count;
+    int64_t b, h, hk;
+    rp_query_edges edges;
 } edge_run_t;
 
 /* What each edge has a row of: an operand, by the edge's key, or a table, by its label. */
@@ -50,59 +44,78 @@ table_rows(const rp_table *table, int64_t columns)
         .array = &table->array, .table_rows = table->rows, .columns = columns};
 }
 
-/* The row of edge first + n; negative: it has none, as its label names none. */
+/* The row of edge n of a run; negative: it has none, as it has no key, or its label names
+ * none. */
 RP_INLINE int64_t
 row_of_edge(const edge_run_t *run, const edge_rows_t *rows, int64_t n)
 {
-    int64_t e = run->first + n;
-    if (rows->table_rows)
-        return edge_row(run->p, e, rows->table_rows);
-    return run->p->indices[e];
+    if (!rows->table_rows)
+        return rp_key_of(&run->edges, n);
+    int64_t label = rp_label_of(&run->edges, n);
+    return label < rows->table_rows ? label : -1;
 }
 
-/* s[n] += x . row of edge first + n; buffer has room for a row. Inline, so that each call
+/* The head of an operand, or of a table, that a run reads. */
+RP_INLINE int64_t
+head_of_rows(const edge_run_t *run, const edge_rows_t *rows)
+{
+    return rows->table_rows ? run->h : run->hk;
+}
+
+/* s[n] += x . row of edge n; buffer has room for a row. Inline, so that each call
  * has a loop for its kind of rows: out of line, the forward took up to 1.18 of the time. */
 RP_INLINE void
 dot_edges(const edge_run_t *run, edge_rows_t rows, const T *x, T *buffer, T *s)
 {
-    for (int64_t n = 0; n < run->count; n++) {
+    const int64_t head = head_of_rows(run, &rows);
+    for (int64_t n = 0; n < run->edges.count; n++) {
         int64_t at = row_of_edge(run, &rows, n);
         if (at < 0)
             continue;
-        const T *row =
-            operand_row(rows.array, run->b, run->h, at, rows.columns, buffer);
+        const T *row = operand_row(rows.array, run->b, head, at, rows.columns, buffer);
         s[n] += dot(x, row, rows.columns);
     }
 }
 
-/* acc += sum_n s[n] * row of edge first + n. A weight of 0 adds nothing, not even NaN. */
+/* acc += sum_n s[n] * row of edge n. A weight of 0 adds nothing, not even NaN. */
 RP_INLINE void
 add_edges(const edge_run_t *run, edge_rows_t rows, const T *s, T *buffer, T *acc)
 {
-    for (int64_t n = 0; n < run->count; n++) {
+    const int64_t head = head_of_rows(run, &rows);
+    for (int64_t n = 0; n < run->edges.count; n++) {
         int64_t at = row_of_edge(run, &rows, n);
         if (at < 0 || s[n] == 0)
             continue;
-        const T *row =
-            operand_row(rows.array, run->b, run->h, at, rows.columns, buffer);
+        const T *row = operand_row(rows.array, run->b, head, at, rows.columns, buffer);
         add_scaled(acc, s[n], row, rows.columns);
     }
 }
 
-/* Logits of a run of edges in units of log 2, -inf behind the last, and the slopes of the
- * cap, unless those are NULL; query and relative as scale_queries has them. */
+/* Whether edge n of a run has a key; in a graph of indptr and indices each has one. */
+RP_INLINE int
+has_key(const edge_run_t *run, int64_t n)
+{
+    return !run->p->picks.keys.data || rp_key_of(&run->edges, n) >= 0;
+}
+
+/* Logits of a run of edges in units of log 2, -inf without a key and behind the last, and the
+ * slopes of the cap, unless those are NULL; query and relative as scale_queries has them. */
 static void
 score_edges(const edge_run_t *run, const T *query, const T *relative, T *buffer, T *s,
             T *slopes)
 {
     const rp_graph *p = run->p;
-    memset(s, 0, (size_t)run->count * sizeof(T));
+    const int64_t count = run->edges.count;
+    memset(s, 0, (size_t)count * sizeof(T));
     dot_edges(run, operand_rows(&p->key, p->D), query, buffer, s);
     if (p->rel_key.array.data)
         dot_edges(run, table_rows(&p->rel_key, p->Dp), relative, buffer, s);
     if (p->softcap > 0)
-        cap_row(softcap_of(p->softcap * RP_LOG2E), s, run->count, slopes);
-    hide(s, run->count, RP_EDGES);
+        cap_row(softcap_of(p->softcap * RP_LOG2E), s, count, slopes);
+    for (int64_t n = 0; n < count; n++)
+        if (!has_key(run, n))
+            s[n] = -(T)INFINITY;
+    hide(s, count, RP_EDGES);
 }
 
 /* Columns of the rows of a position query; 0: it is absent. */
@@ -186,6 +199,7 @@ graph_unit(void *context, int64_t unit, int worker)
     const graph_plan_t *plan = context;
     const rp_graph *p = plan->p;
     int64_t slice = unit / plan->blocks, b = slice / p->H, h = slice % p->H;
+    int64_t hk = h / (p->H / p->Hk);
     int64_t first = unit % plan->blocks * plan->block;
     int64_t last = RP_MIN(first + plan->block, p->Lq);
     graph_row_t row = {.s = plan->scratch + worker * plan->scratch_size};
@@ -195,14 +209,14 @@ graph_unit(void *context, int64_t unit, int worker)
     row.out = row.buffer + graph_columns(p);
     row.part = row.out + plan->width;
     for (int64_t i = first; i < last; i++) {
-        int64_t end = p->indptr[i + 1];
+        const rp_query_edges edges = rp_edges_of(p, b, h, i);
         row.running = start_softmax(&p->sinks, b, h, i);
         memset(row.out, 0, (size_t)plan->width * sizeof(T));
         scale_queries(p, b, h, i, row.query, row.relative);
-        for (int64_t e = p->indptr[i]; e < end; e += RP_EDGES) {
+        for (int64_t n = 0; n < edges.count; n += RP_EDGES) {
             if (rp_stopping())
                 return;
-            edge_run_t run = {p, b, h, .first = e, .count = RP_MIN(RP_EDGES, end - e)};
+            edge_run_t run = {p, b, h, hk, rp_edges_from(&edges, n)};
             take_edges(plan, &row, &run);
         }
         row.running.max = running_base(row.running.max);

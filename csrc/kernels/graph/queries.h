@@ -10,8 +10,11 @@ typedef struct {
     graph_plan_t plan;
     const rp_graph_gradients *g;
     int64_t edges, first_slice, slices; /* slices of this wave */
-    int64_t *source;                    /* query of each edge */
+    /* Slices that share their edges, as the heads of a group, and how many such there are in
+     * the wave: the lists are of the first of them, with those of others behind. */
+    int64_t sharing, graphs;
     rp_edge_lists keys, labels;
+    int64_t *source;                        /* query of each edge */
     int64_t key_block, key_blocks, columns; /* columns: Dp + Dv */
     T *prob, *ds;                           /* (slices, edges) */
     double *table_sums;                     /* (slices, labels, Dp + Dv) */
@@ -43,8 +46,9 @@ edge_gradients(const graph_gradients_t *gg, graph_grad_row_t *row,
             dot_edges(run, table_rows(&p->rel_value, p->Dv), row->grad, row->buffer,
                       dp);
     }
-    for (int64_t n = 0; n < run->count; n++) {
-        prob[n] = row->s[n];
+    for (int64_t n = 0; n < run->edges.count; n++) {
+        /* an edge without a key has no part in a row of NaN, either */
+        prob[n] = has_key(run, n) ? row->s[n] : 0;
         /* a weight of 0 passes nothing on, not even NaN */
         ds[n] = prob[n] == 0 ? 0 : prob[n] * (dp[n] - row->delta);
         if (p->softcap > 0 && ds[n] != 0)
@@ -97,20 +101,22 @@ graph_query_row(const graph_gradients_t *gg, graph_grad_row_t *row, int64_t slic
                    *grad_position = &gg->g->grad_position_query;
     const ptrdiff_t columns = p->D + own_columns(p);
     int64_t b = (gg->first_slice + slice) / p->H, h = (gg->first_slice + slice) % p->H;
-    int64_t first = p->indptr[i], end = p->indptr[i + 1];
-    T *prob = gg->prob + slice * gg->edges, *ds = gg->ds + slice * gg->edges;
+    int64_t hk = h / (p->H / p->Hk);
+    const rp_query_edges edges = rp_edges_of(p, b, h, i);
+    const ptrdiff_t place = slice * gg->edges + edges.first;
+    T *prob = gg->prob + place, *ds = gg->ds + place;
     if (*(const T *)rp_at(&p->results.row_sum, b, h, i) == 0) { /* saw nothing */
-        for (int64_t e = first; e < end; e++)
-            prob[e] = ds[e] = 0;
+        for (int64_t n = 0; n < edges.count; n++)
+            prob[n] = ds[n] = 0;
         return;
     }
     start_grad_row(gg, row, b, h, i);
     memset(row->total, 0, (size_t)columns * sizeof *row->total);
-    for (int64_t e = first; e < end; e += RP_EDGES) {
+    for (int64_t n = 0; n < edges.count; n += RP_EDGES) {
         if (rp_stopping())
             return;
-        edge_run_t run = {p, b, h, .first = e, .count = RP_MIN(RP_EDGES, end - e)};
-        edge_gradients(gg, row, &run, prob + e, ds + e);
+        edge_run_t run = {p, b, h, hk, rp_edges_from(&edges, n)};
+        edge_gradients(gg, row, &run, prob + n, ds + n);
         for (ptrdiff_t k = 0; k < columns; k++)
             row->total[k] += row->part[k];
     }
