@@ -72,7 +72,7 @@ check_indexer_shape(indexer_call *call, int index)
 
 /* Whether the picks have memory of their own. */
 static int
-check_picked_keys(const indexer_call *call)
+check_keys_array(const indexer_call *call)
 {
     const array_view *keys = &call->views[PICKED_KEYS];
     if (!keys->is_writeable)
@@ -105,7 +105,7 @@ check_indexer_call(indexer_call *call)
     if (call->lengths['n'] > call->lengths['k'])
         return reject_indexer(PyExc_ValueError, PICKED_KEYS,
                               "has more entries than there are keys");
-    return check_picked_keys(call);
+    return check_keys_array(call);
 }
 
 /* The problem of a checked call; *offsets is memory behind its pointers. */
