@@ -242,6 +242,8 @@ def run_in_child(
     watch = Watch(functions, speed, seconds)
     files = sorted({name.partition("::")[0] for name in functions})
     options = ["-x", "-q", "--tb=no", "-p", "no:cacheprovider", f"--{speed}"]
+    # The modules of prepare_imports, of which pytest warns: warnings are errors.
+    options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
     status = pytest.main([*options, *files], plugins=[watch])
     # Nothing is left to run where the quick run has all cases of these functions.
     is_good = status in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)

@@ -5,6 +5,7 @@ import importlib.machinery
 import importlib.util
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -462,3 +463,36 @@ def test_budget_counts_code_docstrings_and_comments():
     assert budget.add_up(counted, "relpos/") == (1, 2, 3)
     assert budget.is_python(".ci/x", b"#!/usr/bin/env python3\n")
     assert not budget.is_python(".ci/x", b"#!/usr/bin/env bash\n# python\n")
+
+
+#: A tree with the strict settings and the options of this one, and a test that passes.
+TOY = {
+    "pyproject.toml": '[tool.pytest.ini_options]\nfilterwarnings = ["error"]\n',
+    "conftest.py": (
+        "def pytest_addoption(parser):\n"
+        "    parser.addoption('--quick', action='store_true')\n"
+    ),
+    "test_toy.py": "def test_passes(): pass\n\ndef test_fails(): assert False\n",
+}
+ASK = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+import mutants
+mutants.prepare_imports()
+for name in ("test_passes", "test_fails"):
+    functions = [f"test_toy.py::{name}"]
+    print(mutants.run_tests(Path(sys.argv[2]), functions, "quick", 60.0).verdict)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_mutant_survives_tests_that_pass_and_is_killed_by_one_that_fails(tmp_path):
+    for name, text in TOY.items():
+        (tmp_path / name).write_text(text)
+    tools = str(Path(mutants.__file__).parent)
+    done = subprocess.run(
+        [sys.executable, "-c", ASK, tools, str(tmp_path)],
+        check=False, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.stdout.split() == ["survived", "killed"], done.stderr
