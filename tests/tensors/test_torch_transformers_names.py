@@ -8,6 +8,7 @@ import warnings
 from importlib import import_module
 
 import hugging_families as families
+import hugging_indexers
 import hugging_inkling2
 import hugging_models as models
 import pytest
@@ -55,7 +56,9 @@ MODEL_OF |= {
     if name in hugging_inkling2.CASES
     for part in ("RelativePositionBias", "SlidingAttention", "FullAttention")
 }
+MODEL_OF |= hugging_indexers.MODEL_OF
 CASES = {**models.CASES, **families.CASES, **hugging_inkling2.CASES}
+CASES |= hugging_indexers.CASES
 VISION = (*families.MAPS, *families.WINDOWS)
 #: Each method of them that relpos has its own of; `train` is torch's.
 METHODS = [
@@ -120,6 +123,13 @@ def call_of(kind):
             call["attention_mask"] = None
         if kind.endswith("FullAttention"):
             call |= {"key_hidden_states": x, "value_hidden_states": x}
+        return call | {"position_ids": torch.arange(5)[None]}
+    if kind.endswith("Indexer"):
+        rotations = torch.ones(2, 1, 5, 6).unbind()
+        call = {"hidden_states": x, "position_embeddings": rotations}
+        call |= {"attention_mask": torch.ones(1, 5, 5).tril().bool()}
+        if kind != "MistralLarge4TextIndexer":
+            call["q_resid"] = torch.ones(1, 5, 12)
         return call | {"position_ids": torch.arange(5)[None]}
     if kind == "MptAttention":
         return {"hidden_states": x, "position_bias": None}

@@ -78,6 +78,8 @@ def replace_attention(
     - Vision: SAM, SAM-HQ, ViTDet, SegGPT, SLANeXt, GOT-OCR2, DeepSeek-OCR2,
       Unlimited-OCR, PP-FormulaNet; in windows, whose biases stay one array for each
       head, Swin V2, Swin2SR, and the Swin of Donut and of MaskFormer.
+    - Indexers alone, which pick keys for the attention around them (`indexer_top_k`):
+      DeepSeek V3.2, GLM-MoE-DSA, HY V4, HY V4 VL, A.X K2, Mistral Large 4, dots3.
 
     Parameters
     ----------
@@ -91,7 +93,8 @@ def replace_attention(
     Returns
     -------
     list of str
-        The names of the attention modules replaced, as of ``named_modules``.
+        The names of the attention modules and indexers replaced, as of
+        ``named_modules``.
 
     Raises
     ------

@@ -18,6 +18,7 @@ from relpos.torch._transformers.adapters import (  # noqa: F401
     fastspeech2_conformer,
     gemma3n,
     gemma4,
+    indexers,
     inkling,
     inkling2,
     mpnet,

@@ -31,6 +31,8 @@ class Swapped:
 
     #: True for attention, and False for a module that attention needs around it.
     attends = True
+    #: True for an indexer, which picks the keys that the attention around it takes.
+    picks = False
     #: The methods of the original that the adapter replaces.
     overrides: tuple[str, ...] = ("forward",)
 

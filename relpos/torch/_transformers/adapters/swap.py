@@ -79,7 +79,9 @@ def replace(model: torch.nn.Module, keep_positions: bool) -> list[str]:
         for config, name in before:
             config._attn_implementation = name
         raise
-    return [swap.path for swap in swaps if swap.match.adapter.attends]
+    return [
+        path for path, _, match in swaps if match.adapter.attends or match.adapter.picks
+    ]
 
 
 def _ask_for_relpos(owner: Any) -> None:
