@@ -24,6 +24,7 @@ NEEDS = {
     "cases/torch_calls.py": ["torch"],
     "cases/hugging_every.py": ["torch", "transformers"],
     "cases/hugging_families.py": ["torch", "transformers"],
+    "cases/hugging_indexers.py": ["torch", "transformers"],
     "cases/hugging_inkling2.py": ["torch", "transformers"],
     "cases/hugging_models.py": ["torch", "transformers"],
     "cases/hugging_names.py": ["transformers"],

@@ -41,7 +41,7 @@ typedef struct {
 /* clang-format off */
 #define CHECK(name) {#name, check_##name}
 static const check_t checks[] = {
-    CHECK(add_columns), CHECK(add_dots), CHECK(add_line), CHECK(add_line_to),
+    CHECK(add_columns), CHECK(add_dots), CHECK(add_head), CHECK(add_line), CHECK(add_line_to),
     CHECK(add_lines), CHECK(add_mask_run),
     CHECK(add_narrow_columns), CHECK(add_narrow_rows), CHECK(add_numbers),
     CHECK(add_panel),

@@ -27,7 +27,7 @@ DEFECTS = {
     ),
     "the end of a range, which is any number": (
         "attention/sight.h",
-        "RP_MIN(RP_MAX(begin, 0), p->Lk)",
+        "RP_MIN(RP_MAX(begin, 0), Lk)",
         "begin",
         "not shown: attention/sight.h: rp_visible: 0 <= v.begin && v.end <= RP_LONGEST",
     ),

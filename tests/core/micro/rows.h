@@ -254,6 +254,29 @@ check_add_scaled(source_t *s)
     }
 }
 
+/* acc += weight * max(0, row) in whole vectors, where a NaN is kept. */
+static void
+check_add_head(source_t *s)
+{
+    const int64_t count = VL * between(s, 1, 5), odd = pick(s, 2 * count);
+    const T weight = draw_factor(s);
+    T *row = take_line(s, count), *acc = take_line(s, count);
+    if (odd < count)
+        row[odd] = (T)NAN;
+    start_kernel();
+    add_head(acc, weight, row, count);
+    allow_line(acc, count);
+    for (int64_t k = 0; k < count; k++) {
+        sum_t sum = {0};
+        add_term(&sum, (double)((const T *)before_kernel(acc))[k]);
+        add_term(&sum, row[k] < 0 ? 0 : (double)weight * (double)row[k]);
+        if (k != odd)
+            expect_sum(acc[k], sum, 0, k);
+        else if (acc[k] == acc[k])
+            report("a NaN became %g", (double)acc[k]);
+    }
+}
+
 /* row (of any stride) += factor * terms */
 static void
 check_add_partial_row(source_t *s)
