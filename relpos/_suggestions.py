@@ -99,6 +99,7 @@ TRIED = {
     # ---- models, layers and the rest
     "recipes.bert": "relative_key",
     "recipes.deberta": "deberta_v3 deberta_bias",
+    "recipes.deepseek_v4": "deepseek",
     "recipes.enformer": "borzoi",
     "recipes.enformer_positions": "get_positional_embed",
     "recipes.forgetting_transformer": "forget_gate forgetting_attention",
@@ -110,6 +111,10 @@ TRIED = {
     "recipes.llama4": "chunked_attention irope",
     "recipes.llama4_temperature": "attn_temperature_tuning",
     "recipes.longt5_local": "local_attention",
+    "recipes.mistral_large4": "lerope learned_rope",
+    "recipes.mistral_large4_temperature": "softmax_scaling",
+    "recipes.moirai": "binary_attention_bias variate_bias any_variate_attention",
+    "recipes.natten1d": "natten na1d neighborhood_attention neighborhood_attention1d",
     "recipes.parakeet": "fast_conformer",
     "recipes.pope": "polar_embedding apply_polar_pos_emb",
     "recipes.recurrent_gemma": "griffin",

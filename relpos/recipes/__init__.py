@@ -40,8 +40,11 @@ from relpos.recipes.config import *
 from relpos.recipes.decoders import *
 from relpos.recipes.genomes import *
 from relpos.recipes.images import *
+from relpos.recipes.latent import *
+from relpos.recipes.series import *
 from relpos.recipes.speech import *
 from relpos.recipes.text import *
+from relpos.recipes.windows import *
 
 __all__ = _publish(globals())
 

@@ -52,7 +52,13 @@ def _two_sides(
 
 
 @on_tensors
-def swin(table: ArrayLike, window: int | Sequence[int]) -> Keywords:
+@quiet
+def swin(
+    table: ArrayLike,
+    window: int | Sequence[int],
+    *,
+    table_window: int | Sequence[int] | None = None,
+) -> Keywords:
     r"""Swin Transformer's bias within a window, square or not.
 
     .. math:: s_{ij} = q_i k_j / \sqrt D + table_{index(x_i - x_j), h}
@@ -64,11 +70,15 @@ def swin(table: ArrayLike, window: int | Sequence[int]) -> Keywords:
         that of rel_bias, transposed.
     window : int or sequence of int
         (rows, columns) of the window, or cells of a grid of any dimension.
+    table_window : int or sequence of int, optional
+        The window of the table, where another: the table is resized by bicubic
+        interpolation, as for a model that is trained further with other windows.
 
     Returns
     -------
-    dict
+    dict or Recipe
         `rel_bias` and `labels`, for windows as batch items (B, H, N, D), N = prod(n).
+        With a `table_window` it is a `Recipe`, with the gradient of `table`.
 
     References
     ----------
@@ -83,17 +93,51 @@ def swin(table: ArrayLike, window: int | Sequence[int]) -> Keywords:
     (6, 6)
     """
     sides = as_ints("window", window, 1, POSITION_LIMIT)
+    old, own = sides, window
+    if table_window is not None:
+        old, own = (
+            as_ints("table_window", table_window, 1, POSITION_LIMIT),
+            table_window,
+        )
     biases = as_table("table", table, "(prod(2n-1), H)")
-    rows = math.prod(2 * n - 1 for n in sides)
+    rows = math.prod(2 * n - 1 for n in old)
     if biases.shape[0] != rows:
         raise ValueError(
-            f"table: {amount(biases.shape[0], 'row')} for a window of {window}; "
+            f"table: {amount(biases.shape[0], 'row')} for a window of {own}; "
             f"expected {rows}, the product of 2n - 1"
         )
     # Labels count key minus query, and the model's table query minus key: the same rows
     # in reverse.
+    rows = math.prod(2 * n - 1 for n in sides)
     labels = rows - 1 - grid_labels(sides)
-    return {"rel_bias": transposed(biases), "labels": labels}
+    if table_window is None:
+        return {"rel_bias": transposed(biases), "labels": labels}
+    if len(old) != len(sides):
+        raise ValueError(
+            f"table_window: got {amount(len(old), 'side')} for a window of "
+            f"{amount(len(sides), 'side')}; expected as many"
+        )
+    given = as_shaped("table", table, "rows", "H")
+    check_memory("window", (rows, given.shape[1]), np.dtype(np.float64))
+    shares = [
+        _cubic_shares(2 * a - 1, 2 * b - 1) for a, b in zip(old, sides, strict=True)
+    ]
+    resized = _resized_by(shares, doubles(given))
+    keywords = {"rel_bias": transposed(like(resized, given)), "labels": labels}
+    return Recipe(keywords, partial(_swin_backward, given, shares))
+
+
+def _resized_by(shares: list[Array], table: Any) -> Any:
+    """Resize a table (rows of all axes, H) along each axis of a grid."""
+    grid = table.reshape(*(matrix.shape[1] for matrix in shares), table.shape[-1])
+    for axis, matrix in enumerate(shares):
+        grid = _resized(matrix, grid, axis)
+    return grid.reshape(-1, table.shape[-1])
+
+
+def _swin_backward(table: Array, shares: list[Array], grads: Arrays) -> Arrays:
+    back = [matrix.T for matrix in shares]
+    return {"table": like(_resized_by(back, grads["rel_bias"].T), table)}
 
 
 @on_tensors
@@ -167,6 +211,27 @@ def _shares(old: int, new: int) -> Array:
     matrix[rows, before] = 1 - share
     # At the last old row `after` is `before` itself, whose share must stay.
     matrix[rows, after] += share
+    return matrix
+
+
+def _cubic_shares(old: int, new: int) -> Array:
+    """Return the share of each old row in each new row, by a cubic of four rows.
+
+    Rows are where those of `_shares` are; beyond an end the last row is repeated:
+    ``interpolate(mode="bicubic", align_corners=False)`` of torch, whose cubic has the
+    slope -3/4 at a distance of 1.
+    """
+    rows, slope = np.arange(new), -0.75
+    place = (rows + 0.5) * (old / new) - 0.5
+    first = np.floor(place)
+    matrix = np.zeros((new, old))
+    for step in range(-1, 3):
+        x = np.abs(place - (first + step))
+        near = ((slope + 2) * x - (slope + 3)) * x * x + 1
+        far = ((slope * x - 5 * slope) * x + 8 * slope) * x - 4 * slope
+        source = np.clip(first + step, 0, old - 1).astype(np.int64)
+        # several steps may have the same row, at an end
+        np.add.at(matrix, (rows, source), np.where(x <= 1, near, far))
     return matrix
 
 

@@ -60,7 +60,19 @@ def xlnet_segments(f, x):
 SEGMENTS = Q, (2, H, D), (H, D)
 #: Of tokens on a page: their order, and their boxes.
 PLACES = [np.arange(L), np.arange(4 * L).reshape(L, 4)]
+
+
+def rotated(f, x):
+    recipe = f(x(D // 2), x(D // 2))
+    recipe.backward({"inv_freq": x(D // 2)})
+
+
 RECIPES = {
+    "deepseek_v4": recipe(L, (H,), sliding_window=3),
+    "mistral_large4": rotated,
+    "mistral_large4_temperature": lambda f, x: f(x(H), x(H), np.arange(L)),
+    "moirai": recipe(L, (2, H), np.arange(L) // 2),
+    "natten1d": recipe(L, (H, 5), L),
     "beit": recipe(5, (18, H), [2, 2], table_window=[2, 3]),
     "bert": lambda f, x: use(f(x(*BOTH), key_query=True), x),
     "botnet": grid_of,

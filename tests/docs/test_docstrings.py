@@ -63,6 +63,8 @@ NO_FORMULA = {
 }
 NO_PAPER = NO_FORMULA - {"data.reported", "data.shaw_tables"}
 NO_PAPER |= {"indexer_top_k", "nn.Embedding", "nn.Linear", "nn.ReLU", "nn.Sequential"}
+#: Of models whose code is in transformers, and whose formula is there alone.
+NO_PAPER |= {"recipes.deepseek_v4", "recipes.mistral_large4"}
 #: Of papers by their numbers, and of what is not one by its title.
 SOURCE = r'arXiv:\d{4}\.\d{4,5}|doi:10\.\d{4,}/\S+|"[^"]+", a (notebook|model card)'
 OF_LAYERS = r'"[^"]+", 20\d\d, (arXiv:\d{4}\.\d{4,5}|ICML)'
