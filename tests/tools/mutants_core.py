@@ -2,8 +2,10 @@
 
 Each number type of the plainest instruction set is an object of its own, compiled
 without optimisation from the changed tree, with a program of its own; what is in the
-program beside the object is compiled once. equal_mutants.toml lists changes that no
-test can notice, or that concern speed alone, by their place and with a reason.
+program beside the object is compiled once. What survives there is judged by those of
+the widest instruction set of this CPU, which use parts of the code that the plainest
+one leaves out. equal_mutants.toml lists changes that no test can notice, or that
+concern speed alone, by their place and with a reason.
 """
 
 from __future__ import annotations
@@ -26,6 +28,11 @@ sys.path.append(str(ROOT / "tests" / "core"))
 import harness
 
 OBJECTS = ("base_f32", "base_f64")
+#: Instruction sets with wider vectors, the widest first, and the flags of their CPUs.
+WIDER = {
+    "avx512": {"avx512f", "avx512bw", "avx512dq", "avx512vl"},
+    "avx2": {"avx2", "fma"},
+}
 FLAGS = "-O0 -g0 -w"
 #: What the program runs, by the name of the step: a first seed, how many, and switches.
 STEPS = {
@@ -115,6 +122,14 @@ def reason_of(mutation: Mutation, tree: Path) -> str:
 # ---- what the programs find ---------------------------------------------------------
 
 
+def wider_objects() -> tuple[str, ...]:
+    """Return the objects of the widest instruction set of this CPU, if it is an x86."""
+    path = Path("/proc/cpuinfo")
+    has = set(path.read_text().split()) if path.exists() else set()
+    names = [name for name, flags in WIDER.items() if flags <= has]
+    return tuple(f"{name}_{dtype}" for name in names[:1] for dtype in ("f32", "f64"))
+
+
 def limit_cpu() -> None:
     """Let the process that starts have a limited time: a change may make it endless."""
     resource.setrlimit(resource.RLIMIT_CPU, (LIMIT, LIMIT + 5))
@@ -140,17 +155,18 @@ class Programs:
     """The program of each object of a tree."""
 
     def __init__(self, tree: Path) -> None:
-        self.builds = {name: Build(tree / "build" / name, tree) for name in OBJECTS}
+        names = (*OBJECTS, *wider_objects())
+        self.builds = {name: Build(tree / "build" / name, tree) for name in names}
         self.unchanged: dict[str, bytes] = {}
         unchanged = self.judge()
         if unchanged["verdict"] != "survived":
             raise RuntimeError(f"the unchanged core fails: {unchanged['by']}")
-        self.unchanged = {name: self.object_of(name) for name in OBJECTS}
+        self.unchanged = {name: self.object_of(name) for name in self.builds}
 
     def judge(self) -> Row:
         """Compile the objects and run their programs until one fails.
 
-        The second object is compiled only if the first step finds nothing in the first.
+        An object is compiled only if the first step finds nothing in those before it.
         """
         programs: dict[str, Path] = {}
         for step, words in STEPS.items():
@@ -166,7 +182,7 @@ class Programs:
                 if row["verdict"] != "survived":
                     row["by"] = f"{name}: {row['by']}"
                     return row | {"cases": step}
-        is_equal = {name: self.object_of(name) for name in OBJECTS} == self.unchanged
+        is_equal = {x: self.object_of(x) for x in self.builds} == self.unchanged
         verdict = "equal" if is_equal else "survived"
         return {"verdict": verdict, "by": "", "cases": ""}
 
