@@ -110,6 +110,7 @@ TRIED = {
     "recipes.layoutlmv3": "layoutlm",
     "recipes.llama4": "chunked_attention irope",
     "recipes.llama4_temperature": "attn_temperature_tuning",
+    "recipes.longformer": "sliding_chunks global_attention led",
     "recipes.longt5_local": "local_attention",
     "recipes.mistral_large4": "lerope learned_rope",
     "recipes.mistral_large4_temperature": "softmax_scaling",

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from relpos._checks import ArrayLike, check_memory
+from relpos._checks import Array, ArrayLike, as_integers, at_least_ndim, check_memory
 from relpos._text import amount
 from relpos.recipes._recipe import Keywords, as_length, as_table
-from relpos.recipes._tensors import on_tensors
+from relpos.recipes._tensors import as_plain, on_tensors
 
-__all__ = ["natten1d"]
+__all__ = ["longformer", "natten1d"]
 
 
 @on_tensors
@@ -76,3 +76,79 @@ def natten1d(rpb: ArrayLike, length: int) -> Keywords:
     begin = np.clip(np.arange(count) - keys // 2, 0, count - keys)
     ranges = np.stack([begin, begin + keys], axis=-1)
     return {"rel_bias": biases, "key_ranges": ranges}
+
+
+@on_tensors
+def longformer(
+    attention_mask: ArrayLike, attention_window: int
+) -> tuple[Keywords, Keywords, Array]:
+    r"""Longformer's attention: a window, and global tokens that all see.
+
+    .. math::
+
+        out_i = \frac{e^{a_i} near_i + e^{b_i} far_i}{e^{a_i} + e^{b_i}}, \quad
+        near_i: |i - j| \le w, \; mask_j = 1, \quad far_i: mask_j = 2
+
+    with a and b the lse of the two calls, and w half of the window.
+    `relpos.merge_attention` computes it of their results.
+
+    Parameters
+    ----------
+    attention_mask : array_like of int, (..., L)
+        0 for padding, 1 for a token that sees its window, 2 for a global token: the
+        model's `attention_mask` times `global_attention_mask` plus 1.
+    attention_window : int
+        Keys of a window but for the query's own, an even number.
+
+    Returns
+    -------
+    (dict, dict, ndarray of int64)
+        Keywords of the two calls, `window` and `attn_mask`, and `key_lengths`; then the
+        global tokens of each item, (..., G), with others behind those of items that
+        have fewer. The second call has the keys and values of these tokens alone.
+
+    Notes
+    -----
+    The model stores no parameter of it. The rows of global tokens are another call: of
+    projections of their own, with all keys but padding. Rows of padding are 0.
+
+    References
+    ----------
+    .. [1] Beltagy, Peters, Cohan, "Longformer: The Long-Document Transformer", 2020,
+       arXiv:2004.05150.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import relpos
+    >>> from relpos import recipes
+    >>> near, far, tokens = recipes.longformer([2, 1, 1, 1, 0], 2)
+    >>> near["window"], tokens
+    ((1, 1), array([0]))
+    >>> q, k, v = np.random.default_rng(0).standard_normal((3, 4, 5, 8))
+    >>> a = relpos.attention(q, k, v, **near, return_lse=True)
+    >>> k, v = k[:, tokens], v[:, tokens]
+    >>> b = relpos.attention(q, k, v, **far, return_lse=True)
+    >>> out, lse = relpos.merge_attention(a.out, a.lse, b.out, b.lse)
+    >>> out.shape
+    (4, 5, 8)
+    """
+    mask = as_integers("attention_mask", as_plain("attention_mask", attention_mask))
+    at_least_ndim("attention_mask", mask, 1, "(..., L)")
+    if mask.size and not 0 <= mask.min() <= mask.max() <= 2:
+        raise ValueError(
+            f"attention_mask: got numbers from {mask.min()} to {mask.max()}; expected "
+            "0 (padding), 1 (a window) and 2 (global)"
+        )
+    side, is_odd = divmod(as_length("attention_window", attention_window, 2), 2)
+    if is_odd:
+        raise ValueError(
+            f"attention_window: got {attention_window}; expected an even number"
+        )
+    counts = (mask == 2).sum(axis=-1)
+    # a stable sort puts the global tokens first, in their order
+    order = np.argsort(mask != 2, axis=-1, kind="stable")
+    tokens = order[..., : int(counts.max(initial=0))]
+    near = {"window": (side, side), "attn_mask": (mask == 1)[..., None, None, :]}
+    lengths = int(counts) if counts.ndim == 0 else counts
+    return near, {"key_lengths": lengths}, tokens

@@ -1,4 +1,4 @@
-"""Recipes of DeepSeek-V4, Mistral Large 4, Moirai, NATTEN; Swin's resized tables."""
+"""Later recipes: scores pair by pair, as the models compute them."""
 
 from __future__ import annotations
 
@@ -108,6 +108,40 @@ def test_natten1d_has_the_gradient_of_its_bias(rng):
             moved[place] += change
             losses.append((neighborhood(q, k, v, moved, 3) * grad).sum())
         assert found[place] == pytest.approx((losses[0] - losses[1]) / (2 * step), 1e-6)
+
+
+# ---- Longformer --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "masks",
+    [
+        [1, 1, 1, 1, 1, 1, 1, 1, 1],
+        [2, 1, 1, 2, 1, 1, 1, 1, 2],
+        [[2, 1, 1, 1, 1, 1, 1, 0, 0], [1, 2, 2, 1, 1, 1, 2, 1, 1]],
+    ],
+)
+@pytest.mark.parametrize("window", [2, 4, 40])
+def test_longformer(rng, masks, window):
+    """One softmax over the keys of a window and all global keys, each once."""
+    masks = np.array(masks)
+    near, far, keys = recipes.longformer(masks, window)
+    q, k, v = (np.broadcast_to(x, (*masks.shape[:-1], H, L, D)) for x in tokens(rng))
+    a = relpos.attention(q, k, v, **near, return_lse=True)
+    places = keys[..., None, :, None]
+    k_far, v_far = (np.take_along_axis(x, places, -2) for x in (k, v))
+    b = relpos.attention(q, k_far, v_far, **far, return_lse=True)
+    out, _ = relpos.merge_attention(a.out, a.lse, b.out, b.lse)
+    for *item, h, i in np.ndindex(out.shape[:-1]):
+        mask = masks[tuple(item)]
+        is_near = np.abs(np.arange(L) - i) <= window // 2
+        seen = np.flatnonzero((mask == 2) | ((mask == 1) & is_near))
+        at = (*item, h)
+        if len(seen):
+            scores = k[at][seen] @ q[at][i] / math.sqrt(D)
+            assert_close(out[at][i], weighed(scores, v[at][seen]), "forward")
+        else:
+            assert not out[at][i].any()
 
 
 # ---- Moirai ------------------------------------------------------------------------

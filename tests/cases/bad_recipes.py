@@ -33,6 +33,7 @@ GOOD = {
         "positions": np.arange(L),
     },
     "moirai": {"weight": ones(2, H), "query_id": [0, 0, 1, 1]},
+    "longformer": {"attention_mask": [2, 1, 1, 0], "attention_window": 2},
     "natten1d": {"rpb": ones(H, 5), "length": L},
     "botnet": {"rel_height": ones(3, D), "rel_width": ones(5, D), "grid": (2, 3)},
     "pope": {"x": ones(2, 5, 4)},

@@ -72,6 +72,7 @@ RECIPES = {
     "mistral_large4": rotated,
     "mistral_large4_temperature": lambda f, x: f(x(H), x(H), np.arange(L)),
     "moirai": recipe(L, (2, H), np.arange(L) // 2),
+    "longformer": lambda f, x: f([2, 1, 1, 1, 0], 2),
     "natten1d": recipe(L, (H, 5), L),
     "beit": recipe(5, (18, H), [2, 2], table_window=[2, 3]),
     "bert": lambda f, x: use(f(x(*BOTH), key_query=True), x),

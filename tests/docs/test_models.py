@@ -166,6 +166,7 @@ def names_of(model, stored, call):
     for name in ("cells", "position_ids", "bbox", "time_id", "variate_id"):
         if name in names:
             names[name] = rng.integers(0, 5, names[name].shape)
+    names["attention_mask"] = np.array([2, 1, 1, 2, 1, 1])
     names["documents"] = np.sort(rng.integers(0, 3, length))
     if "`config`" in stored:
         names["config"] = config_of(model)

@@ -18,7 +18,7 @@ import relpos.torch
 from relpos import recipes
 
 #: Recipes without an array among their arguments: they return arrays, if any.
-WITHOUT = {"enformer_positions", "gemma2", "llama4", "recurrent_gemma"}
+WITHOUT = {"enformer_positions", "gemma2", "llama4", "longformer", "recurrent_gemma"}
 
 
 class Call(NamedTuple):

@@ -126,6 +126,47 @@ def test_mistral_large4_has_the_rotation_and_the_factors_of_the_model():
         close(got, wanted, 1e-4)
 
 
+def test_longformer_is_the_attention_of_the_model():
+    from transformers.models.longformer import modeling_longformer as model
+
+    torch.manual_seed(4)
+    width, length, window = H * D, 16, 4
+    config = transformers.LongformerConfig(
+        hidden_size=width,
+        num_attention_heads=H,
+        attention_window=[window],
+        attention_probs_dropout_prob=0.0,
+    )
+    attend = model.LongformerSelfAttention(config, 0).eval()
+    x = torch.randn(1, length, width)
+    mask = torch.ones(length, dtype=torch.int64)
+    mask[[0, 7]], mask[13:] = 2, 0
+    # the numbers that LongformerModel makes of the mask
+    numbers = torch.tensor([-10000.0, 0.0, 10000.0])[mask][None]
+    want = attend(
+        x,
+        attention_mask=numbers,
+        is_index_masked=numbers < 0,
+        is_index_global_attn=numbers > 0,
+        is_global_attn=True,
+    )[0][0]
+
+    def heads(layer):
+        return layer(x[0]).unflatten(-1, (H, D)).transpose(0, 1)
+
+    q, k, v = (heads(layer) for layer in (attend.query, attend.key, attend.value))
+    near, far, tokens = recipes.longformer(mask, window)
+    a = rt.attention(q, k, v, **near, return_lse=True)
+    b = rt.attention(q, k[:, tokens], v[:, tokens], **far, return_lse=True)
+    out, _ = rt.merge_attention(a.out, a.lse, b.out, b.lse)
+    layers = attend.query_global, attend.key_global, attend.value_global
+    q, k, v = map(heads, layers)
+    seen = (mask > 0)[None, None]
+    of_tokens = rt.attention(q[:, tokens], k, v, attn_mask=seen)
+    out = out.index_copy(1, tokens, of_tokens) * (mask > 0)[:, None]
+    close(out.transpose(0, 1).flatten(1), want)
+
+
 def test_moirai_and_natten1d_of_tensors_have_gradients():
     torch.manual_seed(3)
     query, key, value = torch.randn(3, H, L, D, dtype=torch.float64)
