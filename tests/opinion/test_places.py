@@ -104,6 +104,18 @@ def test_heads_of_others_are_told():
     assert "values of the items of the batch" in relpos.diagnose(mine, Q, K, V).verdict
 
 
+def test_documents_are_ranges_of_keys():
+    cuts = [0, 4, 7, 9]
+    mine = relpos.attention(Q, K, V, cu_seqlens=cuts)
+    assert relpos.diagnose(mine, Q, K, V, cu_seqlens=cuts).kind == "same"
+    other = seen(RANGES[:, 1:] > AT)
+    check_named("visible_to_first", "", other, {"cu_seqlens": cuts})
+    network = {"w1": np.ones(2), "b1": np.ones(2), "w2": np.ones((H, 2))}
+    network |= {"b2": np.ones(H), "c": 1.0, "threshold": 1.0}
+    with pytest.raises(ValueError, match="cu_seqlens: given to a scheme"):
+        relpos.diagnose(mine, Q, K, V, scheme="fire", cu_seqlens=cuts, **network)
+
+
 def test_two_negated_terms_are_both_negated():
     rng = np.random.default_rng(1)
     table, bias = (

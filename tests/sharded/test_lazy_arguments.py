@@ -302,3 +302,25 @@ def test_kinds_and_shapes_of_lazy_parameters_are_checked_at_once(x):
     with pytest.raises(ValueError, match=r"^indices: shape \(nan,\) is not known"):
         ends = da.arange(9)
         sharded.graph_attention(*rows, [0, 1, 1, 1], ends[ends > 7])
+
+
+def test_packed_documents_of_blocks():
+    """Blocks that documents hide have no task; FIRE's positions are refused by name."""
+    rng = np.random.default_rng(7)
+    x = rng.standard_normal((3, 2, 12, 4))
+    cuts = [0, 5, 5, 6, 12]
+    lazy = [da.from_array(part, (1, 4, 4)) for part in x]
+    table = rng.standard_normal((2, 11, 4))
+    given = {"rel_key": table, "pos_bias_u": None, "pos_bias_v": None}
+    for dtype in (np.int32, np.int64):
+        ends = np.array(cuts, dtype)
+        found = sharded.transformer_xl_attention(*lazy, **given, cu_seqlens=ends)
+        want = relpos.transformer_xl_attention(*x, **given, cu_seqlens=ends)
+        np.testing.assert_allclose(found.compute(), want, rtol=1e-12, atol=1e-13)
+    network = np.ones(2), np.ones(2), np.ones((2, 2)), np.ones(2), 1.0, 1.0
+    with pytest.raises(ValueError, match="cu_seqlens: given to fire_attention"):
+        sharded.fire_attention(*lazy, *network, cu_seqlens=cuts)
+    with pytest.raises(ValueError, match=r"cu_seqlens: cu_seqlens\[4\] is 11"):
+        sharded.attention(*lazy, cu_seqlens=[0, 5, 5, 6, 11])
+    with pytest.raises(TypeError, match="cu_seqlens: "):
+        sharded.attention(*lazy, cu_seqlens=da.from_array(np.array(cuts)))
