@@ -362,12 +362,12 @@ def graph_attention(
     if e is None:
         e, e_factor = q, factor
     if key_indices is not None:
-        s, values = along_keys(
+        scores, values = along_keys(
             as_index(key_indices), labels, factor * q, k, v, e_factor * e, a, w, softcap
         )
-        p, lse = softmax(s, sink)
+        p, log_sum = softmax(scores, sink)
         result = xp.einsum("...in,...ind->...id", p, values)
-        return AttentionOutput(result, lse) if return_lse else result
+        return AttentionOutput(result, log_sum) if return_lse else result
     keys = as_index(indices)
     # A label of -1 stands for an edge without rows.
     label = np.full(keys.shape, -1) if labels is None else as_index(labels)

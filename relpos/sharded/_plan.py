@@ -18,7 +18,7 @@ from dask.highlevelgraph import HighLevelGraph
 from relpos._attention.attention import DEFAULTS, draw_seed
 from relpos._attention.edges import GRAPH
 from relpos._attention.fire_network import NAMES
-from relpos._attention.operands import LABELS, OPERANDS, ROWS, Sizes, called
+from relpos._attention.operands import LABELS, OPERANDS, PICKS, ROWS, Sizes, called
 from relpos._attention.problem import Part, Problem, look_at_mask, prepare
 from relpos._attention.rules import UNBOUNDED
 from relpos._checks import Array, as_flag, as_floating
@@ -88,7 +88,8 @@ def axes_of(name: str, shape: tuple[int, ...], batch: int) -> Axes:
     leading = len(shape) - len(core)
     axes: list[Axis | None] = [*range(batch - leading, batch)]
     for letter in core:
-        axes.append(letter if letter in "HKqk" else None)
+        axis = "H" if letter == "g" else letter  # a group for each head, or one for all
+        axes.append(axis if axis in "HKqk" else None)
     return tuple(
         None if size == 1 else axis for axis, size in zip(axes, shape, strict=True)
     )
@@ -369,6 +370,8 @@ def make_plan(arguments: Arguments) -> Plan:
     if arguments["cu_seqlens"] is not None:
         arguments = _with_ranges(arguments, problem)
     operands = _operands_of(arguments)
+    for name in operands.keys() & PICKS.keys():
+        operands[name] = _by_head(operands[name], problem.sizes.H)
     grid = grid_of(operands, problem.batch, problem.sizes, "edges" in arguments)
     arrays, axes = [], []
     for name, array in operands.items():
@@ -443,6 +446,15 @@ def _operands_of(arguments: Arguments) -> Arguments:
         if value is not None:
             operands[name] = value if isinstance(value, da.Array) else row.read(value)
     return operands
+
+
+def _by_head(array: Any, heads: int) -> Any:
+    """Repeat the keys of groups of heads, which blocks of heads may cut."""
+    groups = array.shape[-3]
+    if groups in (1, heads):
+        return array
+    repeat = da.repeat if isinstance(array, da.Array) else np.repeat
+    return repeat(array, heads // groups, axis=-3)
 
 
 def _values_of(arguments: Arguments, return_weights: bool) -> Arguments:

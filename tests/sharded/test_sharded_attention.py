@@ -294,6 +294,32 @@ def test_fire_and_graphs(scheme, chunks, rng):
             assert np.array_equal(computed[key], array), key
 
 
+@pytest.mark.parametrize("is_lazy", [False, True])
+@pytest.mark.parametrize("groups", [1, 2, 4])
+@pytest.mark.parametrize("chunks", [(2, -1, -1, -1), (3, 2, -1, -1)])
+def test_key_indices(groups, chunks, is_lazy, rng):
+    """Cut by batch items and by heads, whose groups a cut may divide."""
+    query = rng.standard_normal((4, 4, 6, 8))
+    rows = [rng.standard_normal((4, 2, 7, 8)) for _ in "kv"]
+    indices = rng.integers(-2, 7, (4, groups, 6, 5))
+    labels = rng.integers(-1, 3, indices.shape)
+    more = {"rel_key": rng.standard_normal((3, 8)), "enable_gqa": True}
+    more |= {"return_lse": True, "return_context": True}
+    lists = {"key_indices": indices, "labels": labels}
+    want = relpos.graph_attention(query, *rows, **lists, **more)
+    if is_lazy:
+        lists = {name: da.from_array(x) for name, x in lists.items()}
+    got = sharded.graph_attention(
+        da.from_array(query, chunks=chunks), *rows, **lists, **more
+    )
+    close(got.out.compute(scheduler="sync"), want.out)
+    close(got.lse.compute(scheduler="sync"), want.lse)
+    found, wanted = (x.context.backward(np.ones_like(want.out)) for x in (got, want))
+    for name in ("query", "key", "value", "rel_key"):
+        gradient = getattr(found, name).compute(scheduler="sync")
+        close(gradient, getattr(wanted, name))
+
+
 @pytest.mark.parametrize(
     ("change", "error", "words"),
     [
