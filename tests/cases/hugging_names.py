@@ -187,17 +187,21 @@ MODELS = _asking(_BUILT)
 
 #: The attention classes that no model above has, by the reason.
 _NOT_BUILT = {
+    "picks keys, and is compared in test_torch_transformers_picks.py": """
+        AXK2Attention DeepseekV32Attention Dots3NoteTextAttention GlmMoeDsaAttention
+        HYV4Attention HYV4VLAttention@5.24 MistralLarge4TextAttention
+    """,
     "checks its settings against each other, or wants inputs of its own": """
         BailingHybridAttention BambaAttention BltCrossAttention CohereCompassAttention
         Cosmos3EdgeTextAttention DbrxAttention DeepseekOcr2TextAttention
         DiffusionGemmaDecoderTextAttention DiffusionGemmaEncoderTextAttention
-        Dots3NoteTextAttention Ernie4_5_VLMoeTextAttention Exaone4_5_Attention
+        Ernie4_5_VLMoeTextAttention Exaone4_5_Attention
         FalconH1Attention
         Gemma3nTextAttention Gemma4TextAttention Glm4vMoeTextAttention
         Glm4vTextAttention Glm5NextTextAttention GlmImageTextAttention
         GlmOcrTextAttention GraniteMoeHybridAttention HunYuanVLDenseV1Attention
         InformerAttention JambaAttention KimiLinearAttention
-        Lfm3Attention LongcatFlashMLA MistralLarge4TextAttention
+        Lfm3Attention LongcatFlashMLA
         MuseGlimmerAssistantAttention NemotronHAttention NeoMMEAttention
         PatchTSMixerAttention PatchTSTAttention Qwen2VLAttention Qwen2_5OmniAttention
         Qwen2_5_VLAttention Qwen3NextAttention Qwen3_5Attention Qwen3_5MoeAttention

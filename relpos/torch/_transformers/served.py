@@ -17,7 +17,6 @@ from relpos.torch._transformers.unserved import (
     DENSE,
     NO_ATTENTION,
     REASONS,
-    REFUSED,
     reasons_by_class,
 )
 
@@ -36,7 +35,7 @@ makes a dense bias first: with register, the model makes an array of length x le
 each head, which relpos takes as a mask; replace_attention needs none.
 later: relpos may serve it in a later version."""
 
-_LISTED, _REFUSED = map(reasons_by_class, (REASONS, REFUSED))
+_LISTED = reasons_by_class(REASONS)
 _DENSE = {*DENSE.split()}
 #: The classes with attention that `replace_attention` swaps.
 SWAPPED = {
@@ -141,9 +140,7 @@ def _row(kind: str, models: list[_Model]) -> ModelType:
     asking = {name for model in models for name in model.asking}
     staying = {name for model in models for name in model.staying}
     others = {name for model in models for name in model.others} - {kind}
-    reasons = _reasons(used - asking, staying) | {
-        _REFUSED[name] for name in asking & _REFUSED.keys()
-    }
+    reasons = _reasons(used - asking, staying)
     has_attention = bool(asking or reasons or used & SWAPPED)
     register = replace = NONE
     if has_attention:
@@ -169,7 +166,7 @@ def _row(kind: str, models: list[_Model]) -> ModelType:
 def _is_taken(model: _Model) -> bool:
     """Return True where `register` serves a model, at least by some configurations."""
     blocks = {name for name in model.staying if _LISTED.get(name) == BESIDE}
-    return bool(model.asking and not blocks | model.asking & _REFUSED.keys())
+    return bool(model.asking and not blocks)
 
 
 def _reasons(used: set[str], staying: set[str]) -> set[str]:

@@ -134,14 +134,6 @@ REASONS = {
     """,
 }
 
-#: Classes that ask the registry, and whose attention by relpos is an error.
-REFUSED = {
-    "a choice of keys by indices, which relpos does not have": """
-        axk2.AXK2Attention deepseek_v32.DeepseekV32Attention
-        glm_moe_dsa.GlmMoeDsaAttention hy_v4.HYV4Attention hy_v4_vl.HYV4VLAttention
-    """,
-}
-
 #: Classes that ask the registry after their models have made a bias of every pair.
 DENSE = """
     beit.BeitAttention doge.DogeAttention

@@ -51,7 +51,6 @@ REFUSED = {
     "block_table",
     "cache",
     "head_mask",
-    "indices",
     "k_cache",
     "past_key_values",
     "read_index",

@@ -15,11 +15,16 @@ from transformers.utils.output_capturing import _active_collector
 
 from relpos._text import amount
 from relpos._warn import warn
-from relpos.torch import attention
+from relpos.torch import attention, graph_attention
 from relpos.torch._transformers.interface.names import (
     INSTALLED,
     WITHOUT_EFFECT,
     check_terms,
+)
+from relpos.torch._transformers.interface.picks import (
+    as_mask,
+    check_indices,
+    visible_picks,
 )
 from relpos.torch.nn import _positions
 
@@ -76,12 +81,14 @@ def attention_function(
     query_offset: int | None = None,
     cu_seq_lens_q: torch.Tensor | None = None,
     cu_seq_lens_k: torch.Tensor | None = None,
+    indices: torch.Tensor | None = None,
     **keywords: Any,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Compute attention of (B, H, L, D) for a module of a model, (B, L, H, Dv).
 
     A module that `replace_attention` swapped has a method `position_terms`, which makes
-    arguments of the table that it gets as `position_bias`.
+    arguments of the table that it gets as `position_bias`. `indices` (B, Lq, k) are the
+    keys that each query attends to, picked by the model.
     """
     check_terms(keywords, attention_mask)
     for name in sorted(keywords.keys() - WITHOUT_EFFECT):
@@ -131,18 +138,31 @@ def attention_function(
         # transformers counts the query's own key in its window, and `attention` does
         # not.
         settings["window"] = sliding_window - 1, 0
+    scores: dict[str, Any] = {
+        "scale": scaling,
+        "enable_gqa": query.shape[1] != key.shape[1],
+        "softcap": softcap,
+        "sinks": _sinks_of(s_aux, sinks),
+    }
+    weighed = wants_weights(module, keywords)
+    if indices is not None:
+        check_indices(indices, query, keys)
+        picks = None
+        if not dropout and not weighed and settings.keys() == {"attn_mask"}:
+            picks = visible_picks(indices, attention_mask, hides_future, keys)
+        if picks is not None:
+            out = graph_attention(query, key, value, key_indices=picks, **scores)
+            return out.transpose(1, 2).contiguous(), None
+        settings["attn_mask"] = as_mask(indices, settings.get("attn_mask"), keys)
     out, weights = attend(
         query,
         key,
         value,
         dropout_p=dropout,
         is_causal=hides_future,
-        scale=scaling,
-        enable_gqa=query.shape[1] != key.shape[1],
         query_offset=query_offset,
-        softcap=softcap,
-        sinks=_sinks_of(s_aux, sinks),
-        weighed=wants_weights(module, keywords),
+        weighed=weighed,
+        **scores,
         **settings,
     )
     return out.transpose(1, 2).contiguous(), weights

@@ -1,0 +1,219 @@
+"""Models of transformers whose queries attend to keys that an indexer picks."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import hugging_families as families
+import hugging_models as models
+import pytest
+import torch
+import transformers
+from hugging_picks import NAMES, PICKS, case_of
+
+import relpos.torch as rt
+from relpos.torch._transformers.interface import registry
+from relpos.torch._transformers.interface.registry import attention_function
+
+pytestmark = pytest.mark.skipif(
+    not NAMES, reason="transformers has none of these models"
+)
+every_model = pytest.mark.parametrize("name", NAMES)
+
+
+@pytest.fixture(autouse=True)
+def registered():
+    rt.register()
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """The calls of graph_attention, of which models make one in each layer."""
+    calls = []
+
+    def counting(*args, **keywords):
+        calls.append(keywords["key_indices"])
+        return rt.graph_attention(*args, **keywords)
+
+    monkeypatch.setattr(registry, "graph_attention", counting)
+    return calls
+
+
+def distance(got, wanted):
+    return ((got - wanted).norm() / wanted.norm()).item()
+
+
+@every_model
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_equals_eager(counted, name, side):
+    """Logits to 1e-6 and gradients of all parameters to 1e-5 of their norm."""
+    case = case_of(name, side)
+    wanted, gradients = models.run(case, models.build(case, "eager"))
+    assert not counted
+    got, found = models.run(case, models.build(case, "relpos"))
+    assert len(counted) == 2 and (counted[0] < 0).any()
+    assert distance(got, wanted) <= 1e-6
+    assert found.keys() == gradients.keys()
+    largest = max(x.norm().item() for x in gradients.values() if x is not None)
+    for parameter, gradient in gradients.items():
+        assert (gradient is None) == (found[parameter] is None)
+        if gradient is not None:  # a sum that cancels has the error of its terms
+            error = (found[parameter] - gradient).norm().item()
+            noise = 16 * torch.finfo(torch.float32).eps * largest
+            assert error <= max(1e-5 * gradient.norm().item(), noise), parameter
+
+
+@every_model
+def test_a_cache(name):
+    """A prompt in two parts, then token by token."""
+    case = case_of(name)
+    x = families.embeds(10)
+    found = []
+    for how in ("eager", "relpos"):
+        model, parts = models.build(case, how), []
+        kept = transformers.DynamicCache(config=model.config)
+        known = "cache" if "cache" in model.forward.__code__.co_varnames else None
+        with torch.no_grad():
+            for part in x.split([4, 3, 1, 1, 1], dim=1):
+                caches = {known or "past_key_values": kept, "use_cache": True}
+                parts.append(model(inputs_embeds=part, **caches)[0])
+        found.append(torch.cat(parts, dim=1))
+    assert distance(found[1], found[0]) <= 1e-6
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in NAMES if hasattr(case_of(n).model, "generate")]
+)
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_generates_the_same_tokens(name, side):
+    case = case_of(name)
+    draw = torch.Generator().manual_seed(2)
+    prompt = torch.randint(3, 10, (2, 6), generator=draw)
+    mask = models.padded(6, side == "left").long()
+    tokens = [
+        models.build(case, how).generate(
+            prompt * mask,
+            attention_mask=mask,
+            max_new_tokens=6,
+            do_sample=False,
+            pad_token_id=0,
+            eos_token_id=None,
+        )
+        for how in ("eager", "relpos")
+    ]
+    assert torch.equal(*tokens)
+    assert len(tokens[0][0].unique()) > 2
+
+
+@every_model
+def test_sixteen_bits(name):
+    """No further from the float32 model than eager's, but for a twentieth.
+
+    An indexer that rounds picks other keys, and a router other experts, which changes
+    more than any rounding: all of them are picked here.
+    """
+    case = case_of(name, index_topk=16, num_experts_per_tok=4)
+    exact = models.build(case, "eager")
+    errors = []
+    for how in ("eager", "relpos"):
+        model = families.as_loaded(models.build(case, how), torch.bfloat16)
+        total, draw = 0.0, torch.Generator().manual_seed(1)
+        with torch.no_grad():
+            for _ in range(8):
+                x = torch.randn(case.shapes[0], generator=draw).bfloat16()
+                wanted, visible = case.call(exact, x.float())
+                got, _ = case.call(model, x)
+                total += (got.float() - wanted)[visible].square().sum().item()
+        errors.append(total**0.5)
+    assert errors[1] <= 1.05 * errors[0]
+
+
+# ---- the attention function -------------------------------------------------------
+
+
+def draw(*shape, seed=1):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+B, H, LQ, LK, D, DV = 2, 4, 5, 5, 6, 3
+
+
+@pytest.fixture
+def operands():
+    return draw(B, H, LQ, D), draw(B, 2, LK, D, seed=2), draw(B, 2, LK, DV, seed=3)
+
+
+INDICES = torch.tensor([[0, 3, 4], [4, 1, 0], [2, 4, 0], [1, 3, -1], [4, 0, 3]]).expand(
+    B, -1, -1
+)
+
+
+class Module(torch.nn.Module):
+    num_key_value_groups = 2
+    is_causal = True
+
+
+def by_mask(operands, mask, sinks=None):
+    """The same by `attention`, whose picks and mask are one mask."""
+    picked = torch.zeros(B, 1, LQ, LK, dtype=torch.bool)
+    for b, i, n in torch.cartesian_prod(*map(torch.arange, (B, LQ, PICKS))).tolist():
+        if INDICES[b, i, n] >= 0:
+            picked[b, 0, i, INDICES[b, i, n]] = True
+    out = rt.attention(*operands, picked & mask, enable_gqa=True, sinks=sinks)
+    return out.transpose(1, 2)
+
+
+CAUSAL = torch.ones(LQ, LK, dtype=torch.bool).tril()
+PADDED = CAUSAL & (torch.arange(LK) > 0)
+call = partial(attention_function, Module())
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_what_the_mask_hides_is_no_key(counted, operands, dtype):
+    given = {"indices": INDICES.to(dtype)}
+    close = torch.testing.assert_close
+    close(call(*operands, None, **given)[0], by_mask(operands, CAUSAL))
+    mask = PADDED.expand(B, 1, LQ, LK)
+    close(call(*operands, mask, **given)[0], by_mask(operands, PADDED))
+    last = torch.ones(B, 1, 1, LK, dtype=torch.bool)
+    close(call(*operands, last, **given)[0], by_mask(operands, last))
+    whole = call(*operands, None, is_causal=False, **given)[0]
+    close(whole, by_mask(operands, torch.tensor(True)))
+    sinks = draw(H)
+    close(
+        call(*operands, None, s_aux=sinks, **given)[0], by_mask(operands, CAUSAL, sinks)
+    )
+    assert len(counted) == 5
+    assert counted[0][0, 0].tolist()[:2] == [[0, -1, -1], [-1, 1, 0]]
+
+
+def test_what_graphs_lack_is_a_mask(counted, operands):
+    """Weights, dropout, and masks of numbers, or of several heads."""
+    close = torch.testing.assert_close
+    wanted = by_mask(operands, CAUSAL)
+    out, weights = call(*operands, None, indices=INDICES, output_attentions=True)
+    close(out, wanted)
+    close((weights != 0).sum(-1)[0, 0], torch.tensor([1, 2, 2, 2, 3]))
+    numbers = torch.where(CAUSAL, 0.0, -torch.inf).expand(B, 1, LQ, LK)
+    close(call(*operands, numbers, indices=INDICES)[0], wanted)
+    heads = CAUSAL.expand(B, H, LQ, LK)
+    close(call(*operands, heads, indices=INDICES)[0], wanted)
+    torch.manual_seed(3)
+    dropped, _ = call(*operands, None, dropout=0.5, indices=INDICES)
+    assert (dropped != wanted).any() and torch.isfinite(dropped).all()
+    assert not counted
+
+
+@pytest.mark.parametrize(
+    ("indices", "error", "text"),
+    [
+        (INDICES + 1, IndexError, "indices: got 5, outside the 5 keys"),
+        (INDICES * 1.0, TypeError, "indices: got a tensor of torch.float32"),
+        (INDICES > 0, TypeError, "indices: got a tensor of torch.bool"),
+        (INDICES[0], ValueError, r"indices: got shape \(5, 3\); expected \(B, Lq, k\)"),
+        (INDICES[:, :2], ValueError, r"indices: got shape \(2, 2, 3\)"),
+    ],
+)
+def test_other_indices_are_refused(operands, indices, error, text):
+    with pytest.raises(error, match=text):
+        call(*operands, None, indices=indices)
