@@ -61,6 +61,25 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+#: A model whose queries pick blocks of two keys, for each of two groups of heads.
+BLOCKS: dict[str, Any] = {
+    "num_hidden_layers": 2,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "dense_intermediate_size": 16,
+    "shared_intermediate_size": 16,
+    "num_local_experts": 4,
+    "rotary_dim": 4,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1e4},
+    "index_topk_blocks": 2,
+    "index_block_size": 2,
+    "layer_types": ["full_attention", "minimax_m3_sparse"],
+}
+OF_BLOCKS: dict[str, tuple[str, dict[str, Any]]] = {
+    "MiniMax M3": ("minimax_m3_vl.MiniMaxM3VLForCausalLM", BLOCKS),
+}
+
+
 def text(model: Any, embeds: Any, left: bool = False) -> Any:
     """Logits, or what they are made of, and the tokens that are not padding."""
     mask = padded(embeds.shape[1], left)
@@ -70,7 +89,7 @@ def text(model: Any, embeds: Any, left: bool = False) -> Any:
 
 def kind_of(name: str) -> type[torch.nn.Module] | None:
     """Return the class of a model, None where transformers does not have it."""
-    folder, kind = MODELS[name][0].split(".")
+    folder, kind = (MODELS | OF_BLOCKS)[name][0].split(".")
     try:
         home = import_module(f"transformers.models.{folder}.modeling_{folder}")
     except ModuleNotFoundError:
@@ -82,8 +101,10 @@ def kind_of(name: str) -> type[torch.nn.Module] | None:
 def case_of(name: str, side: str = "right", **more: Any) -> Case:
     """Return a model with padding on a side."""
     call = partial(text, left=side == "left")
-    return Case(kind_of(name), SETTINGS | MODELS[name][1] | more, call)
+    settings = (MODELS | OF_BLOCKS)[name][1]
+    return Case(kind_of(name), SETTINGS | settings | more, call)
 
 
 #: The names of the models that transformers has.
 NAMES = [name for name in MODELS if kind_of(name)]
+NAMES_OF_BLOCKS = [name for name in OF_BLOCKS if kind_of(name)]

@@ -345,7 +345,7 @@ def test_harmless_arguments_are_taken(kind):
     call["hidden_states"] = torch.randn(1, 5, models.WIDTH)
     wanted = attend(**call)[0]
     harmless = dict.fromkeys(names.WITHOUT_EFFECT, True)
-    harmless["cu_seq_lens_q"] = torch.tensor([0, 5])
+    harmless["cu_seq_lens_q"] = harmless["cu_seq_lens_k"] = torch.tensor([0, 5])
     terms = dict.fromkeys(names.REFUSED - {"cache", "past_key_values"})
     assert torch.equal(attend(**call, **harmless, **terms)[0], wanted)
     own = TransformersKwargs.__annotations__.keys()  # what transformers may hand on

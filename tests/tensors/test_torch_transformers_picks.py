@@ -9,7 +9,7 @@ import hugging_models as models
 import pytest
 import torch
 import transformers
-from hugging_picks import NAMES, PICKS, case_of
+from hugging_picks import NAMES, NAMES_OF_BLOCKS, PICKS, case_of
 
 import relpos.torch as rt
 from relpos.torch._transformers.interface import registry
@@ -53,6 +53,11 @@ def test_equals_eager(counted, name, side):
     got, found = models.run(case, models.build(case, "relpos"))
     assert len(counted) == 2 and (counted[0] < 0).any()
     assert distance(got, wanted) <= 1e-6
+    assert_gradients_are(found, gradients)
+
+
+def assert_gradients_are(found, gradients):
+    """Compare the gradients of all parameters, to 1e-5 of their norm."""
     assert found.keys() == gradients.keys()
     largest = max(x.norm().item() for x in gradients.values() if x is not None)
     for parameter, gradient in gradients.items():
@@ -217,3 +222,113 @@ def test_what_graphs_lack_is_a_mask(counted, operands):
 def test_other_indices_are_refused(operands, indices, error, text):
     with pytest.raises(error, match=text):
         call(*operands, None, indices=indices)
+
+
+# ---- blocks of keys ------------------------------------------------------------------
+
+every_model_of_blocks = pytest.mark.parametrize("name", NAMES_OF_BLOCKS)
+
+
+@pytest.fixture
+def blocks(monkeypatch):
+    """The blocks of keys that calls of attention get."""
+    calls = []
+
+    def counting(*args, **keywords):
+        calls.append(keywords.get("key_blocks"))
+        return rt.attention(*args, **keywords)
+
+    monkeypatch.setattr(registry, "attention", counting)
+    return calls
+
+
+@every_model_of_blocks
+def test_blocks_equal_eager(blocks, name):
+    """Padding is on the right alone: on the left it moves the blocks."""
+    case = case_of(name)
+    wanted, gradients = models.run(case, models.build(case, "eager"))
+    got, found = models.run(case, models.build(case, "relpos"))
+    assert [x is None for x in blocks] == [True, False]
+    assert blocks[1].shape[1] == 2 and not blocks[1].all()
+    assert distance(got, wanted) <= 1e-6
+    assert_gradients_are(found, gradients)
+
+
+@every_model_of_blocks
+def test_blocks_and_a_cache(blocks, name):
+    case = case_of(name)
+    x = families.embeds(10)
+    found = []
+    for how in ("eager", "relpos"):
+        model, parts = models.build(case, how), []
+        kept = transformers.DynamicCache(config=model.config)
+        with torch.no_grad():
+            for part in x.split([4, 3, 1, 1, 1], dim=1):
+                out = model(inputs_embeds=part, past_key_values=kept, use_cache=True)
+                parts.append(out[0])
+        found.append(torch.cat(parts, dim=1))
+    assert distance(found[1], found[0]) <= 1e-6
+    assert len(blocks) == 10
+
+
+@every_model_of_blocks
+def test_blocks_generate_the_same_tokens(name):
+    case = case_of(name)
+    draw = torch.Generator().manual_seed(2)
+    prompt = torch.randint(3, 10, (2, 6), generator=draw)
+    tokens = [
+        models.build(case, how).generate(
+            prompt, max_new_tokens=6, do_sample=False, pad_token_id=0, eos_token_id=None
+        )
+        for how in ("eager", "relpos")
+    ]
+    assert torch.equal(*tokens)
+
+
+@every_model_of_blocks
+def test_blocks_in_sixteen_bits(name):
+    """The logits are as near to the float32 model's as eager's are."""
+    case = case_of(name, index_topk_blocks=8, num_experts_per_tok=4)
+    exact, errors = models.build(case, "eager"), []
+    for how in ("eager", "relpos"):
+        model = families.as_loaded(models.build(case, how), torch.bfloat16)
+        total, generator = 0.0, torch.Generator().manual_seed(1)
+        with torch.no_grad():
+            for _ in range(8):
+                x = torch.randn(case.shapes[0], generator=generator).bfloat16()
+                wanted, visible = case.call(exact, x.float())
+                got, _ = case.call(model, x)
+                total += (got.float() - wanted)[visible].square().sum().item()
+        errors.append(total**0.5)
+    assert errors[1] <= 1.05 * errors[0]
+
+
+class OfBlocks(Module):
+    indexer = type("Indexer", (), {"block_size": 2})()
+
+
+PICKED = torch.tensor([[[[0, -1]], [[2, 1]]]]).expand(B, 2, LQ, 2)
+
+
+def test_blocks_are_a_mask_of_their_keys(operands):
+    shown = torch.zeros(1, 2, 1, 3, dtype=torch.bool)
+    shown[0, 0, 0, 0] = shown[0, 1, 0, 1:] = True
+    mask = shown.repeat_interleave(2, -1)[..., :LK].repeat_interleave(2, 1)
+    wanted = rt.attention(*operands, mask & CAUSAL, enable_gqa=True)
+    got, _ = attention_function(OfBlocks(), *operands, None, block_indices=PICKED)
+    torch.testing.assert_close(got, wanted.transpose(1, 2))
+
+
+@pytest.mark.parametrize(
+    ("module", "picked", "error", "text"),
+    [
+        (OfBlocks(), PICKED + 1, IndexError, "block_indices: got 3, outside the 3"),
+        (OfBlocks(), PICKED * 1.0, TypeError, "block_indices: got a tensor of torch.f"),
+        (OfBlocks(), PICKED[0], ValueError, r"block_indices: got shape \(2, 5, 2\)"),
+        (OfBlocks(), PICKED[:, :, :2], ValueError, r"block_indices: got shape"),
+        (Module(), PICKED, ValueError, "indexer.block_size is None"),
+    ],
+)
+def test_other_blocks_are_refused(operands, module, picked, error, text):
+    with pytest.raises(error, match=text):
+        attention_function(module, *operands, None, block_indices=picked)

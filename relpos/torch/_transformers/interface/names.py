@@ -46,7 +46,6 @@ REFUSED = {
     "alibi",
     "attention_bias",
     "bias",
-    "block_indices",
     "block_mask",
     "block_table",
     "cache",

@@ -1,8 +1,9 @@
-"""Keys that an indexer picks for each query, before attention: `indices` of a model."""
+"""What an indexer picks for each query: keys, or blocks of keys, by their numbers."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 
@@ -63,3 +64,45 @@ def as_mask(
     if mask.dtype == torch.bool:
         return is_picked & mask
     return torch.where(is_picked, mask, -math.inf)
+
+
+# ---- blocks of keys ------------------------------------------------------------------
+
+
+def picked_blocks(
+    indices: torch.Tensor, module: torch.nn.Module, query: torch.Tensor, keys: int
+) -> dict[str, Any]:
+    """Return `key_blocks` and `block_size` of `attention` for the blocks of a model.
+
+    `indices` (B, G, Lq, n) are the blocks that each query of a group of heads picked;
+    a negative number is none. The module's indexer says how many keys a block has.
+    """
+    size = getattr(getattr(module, "indexer", None), "block_size", None)
+    if type(size) is not int or size < 1:
+        raise ValueError(
+            f"block_indices: got a Tensor of a {type(module).__name__} whose "
+            f"indexer.block_size is {size}; expected a number of keys, at least 1"
+        )
+    if indices.is_floating_point() or indices.dtype == torch.bool:
+        raise TypeError(
+            f"block_indices: got a tensor of {indices.dtype}; expected integers"
+        )
+    batch, _, queries, _ = query.shape
+    if indices.dim() != 4 or (indices.shape[0], indices.shape[2]) != (batch, queries):
+        raise ValueError(
+            f"block_indices: got shape {tuple(indices.shape)}; expected (B, G, Lq, n), "
+            f"here ({batch}, G, {queries}, n), the blocks of each query"
+        )
+    count = -(-keys // size)
+    if not torch.compiler.is_compiling() and indices.numel():
+        largest = int(indices.max())
+        if largest >= count:
+            raise IndexError(
+                f"block_indices: got {largest}, outside the {count} blocks of {size} "
+                f"keys; expected at most {count - 1}"
+            )
+    blocks = indices.new_zeros((*indices.shape[:3], count + 1), dtype=torch.bool)
+    # a negative number, which is no block, goes to one behind the last
+    places = indices.where(indices >= 0, count).long()
+    blocks = blocks.scatter(-1, places, True)[..., :count]
+    return {"key_blocks": blocks, "block_size": (1, size)}

@@ -24,6 +24,7 @@ from relpos.torch._transformers.interface.names import (
 from relpos.torch._transformers.interface.picks import (
     as_mask,
     check_indices,
+    picked_blocks,
     visible_picks,
 )
 from relpos.torch.nn import _positions
@@ -82,29 +83,18 @@ def attention_function(
     cu_seq_lens_q: torch.Tensor | None = None,
     cu_seq_lens_k: torch.Tensor | None = None,
     indices: torch.Tensor | None = None,
+    block_indices: torch.Tensor | None = None,
     **keywords: Any,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Compute attention of (B, H, L, D) for a module of a model, (B, L, H, Dv).
 
     A module that `replace_attention` swapped has a method `position_terms`, which makes
     arguments of the table that it gets as `position_bias`. `indices` (B, Lq, k) are the
-    keys that each query attends to, picked by the model.
+    keys that each query attends to, picked by the model, and `block_indices`
+    (B, G, Lq, n) are blocks of keys.
     """
-    check_terms(keywords, attention_mask)
-    for name in sorted(keywords.keys() - WITHOUT_EFFECT):
-        if keywords[name] is not None:
-            warn(
-                f"{name}: attention by relpos does not know this argument, and leaves "
-                "it out"
-            )
     terms: Any = getattr(type(module), "position_terms", None)
-    # The table of a swapped module needs the positions of the queries, which only
-    # query_offset tells.
-    if terms is not None and query_offset is None:
-        raise ValueError(
-            f"query_offset: got None; expected that of {type(module).__name__}, "
-            f"whose original in {INSTALLED} hands on no arguments"
-        )
+    _check_arguments(module, keywords, attention_mask, terms is None, query_offset)
     queries, keys = query.shape[2], key.shape[2]
     # one query is the last one, and sees all keys
     hides_future = False
@@ -145,10 +135,12 @@ def attention_function(
         "sinks": _sinks_of(s_aux, sinks),
     }
     weighed = wants_weights(module, keywords)
+    if block_indices is not None:
+        settings.update(picked_blocks(block_indices, module, query, keys))
     if indices is not None:
         check_indices(indices, query, keys)
         picks = None
-        if not dropout and not weighed and settings.keys() == {"attn_mask"}:
+        if not dropout and not weighed and _has_mask_alone(settings):
             picks = visible_picks(indices, attention_mask, hides_future, keys)
         if picks is not None:
             out = graph_attention(query, key, value, key_indices=picks, **scores)
@@ -166,6 +158,35 @@ def attention_function(
         **settings,
     )
     return out.transpose(1, 2).contiguous(), weights
+
+
+def _check_arguments(
+    module: torch.nn.Module,
+    keywords: dict[str, Any],
+    attention_mask: torch.Tensor | None,
+    is_original: bool,
+    query_offset: int | None,
+) -> None:
+    """Raise or warn of what relpos does not know, and of what it would need to know."""
+    check_terms(keywords, attention_mask)
+    for name in sorted(keywords.keys() - WITHOUT_EFFECT):
+        if keywords[name] is not None:
+            warn(
+                f"{name}: attention by relpos does not know this argument, and leaves "
+                "it out"
+            )
+    # The table of a swapped module needs the positions of the queries, which only
+    # query_offset tells.
+    if not is_original and query_offset is None:
+        raise ValueError(
+            f"query_offset: got None; expected that of {type(module).__name__}, "
+            f"whose original in {INSTALLED} hands on no arguments"
+        )
+
+
+def _has_mask_alone(settings: dict[str, Any]) -> bool:
+    """Return True where a mask is all that a call has beside what it computes."""
+    return all(x is None for name, x in settings.items() if name != "attn_mask")
 
 
 def _sinks_of(
