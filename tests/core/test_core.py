@@ -134,10 +134,15 @@ DEFECTS = {
     ),
     "key_ranges near 2^63": Defect(
         "csrc/kernels/attention/sight.h",
-        "return (rp_interval){RP_MIN(RP_MAX(begin, 0), p->Lk),\n"
-        "                         RP_MIN(RP_MAX(end, 0), p->Lk)};",
-        "return (rp_interval){begin, end};",
+        "(rp_interval){RP_MIN(RP_MAX(begin, 0), Lk), RP_MIN(RP_MAX(end, 0), Lk)};",
+        "(rp_interval){begin, end};",
         found="",  # a wild address, or an endless loop
+    ),
+    "the order of equal scores": Defect(
+        "csrc/kernels/graph/indexer.h",
+        "b_is_nan : a.key < b.key;",
+        "b_is_nan : a.key > b.key;",
+        found="of an indexer",
     ),
     "the origin of skewed_scores": Defect(
         "csrc/kernels/dense/scores.h",
