@@ -1,4 +1,4 @@
-"""What an indexer picks for each query: keys, or blocks of keys, by their numbers."""
+"""Keys, or blocks of keys, that an indexer picks for each query, by their numbers."""
 
 from __future__ import annotations
 

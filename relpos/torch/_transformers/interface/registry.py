@@ -185,7 +185,7 @@ def _check_arguments(
 
 
 def _has_mask_alone(settings: dict[str, Any]) -> bool:
-    """Return True where a mask is all that a call has beside what it computes."""
+    """Return True where a mask is the only rule of a call for which keys are seen."""
     return all(x is None for name, x in settings.items() if name != "attn_mask")
 
 
