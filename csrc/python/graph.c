@@ -73,7 +73,7 @@ has_other_arguments(const attention_call *call)
 
 /* The lengths of the vectors. */
 static int
-check_lengths(const attention_call *call)
+check_vector_lengths(const attention_call *call)
 {
     const rp_attention *p = &call->problem.forward;
     PyArrayObject *const *given = call->edges;
@@ -146,7 +146,7 @@ check_edges(const attention_call *call)
                       "came without key_indices");
     if (given[INDPTR] == NULL)
         return 0;
-    if (check_lengths(call) < 0)
+    if (check_vector_lengths(call) < 0)
         return -1;
     if (has_other_arguments(call))
         return reject(call, PyExc_ValueError, edge_entries[INDPTR].name,

@@ -14,6 +14,7 @@ from relpos.reference._xp import (
     Ints,
     as_float64,
     as_index,
+    names_alone,
     namespace,
 )
 from relpos.reference.formula import (
@@ -321,6 +322,7 @@ def transformer_xl_attention(
     )
 
 
+@names_alone
 def graph_attention(
     query: ArrayLike,
     key: ArrayLike,

@@ -131,7 +131,8 @@ for name in ("alibi", "sinks", "rel_bias", "deberta", "naive"):
         f"- {both} `rel_bias`",
         f'- {layers} with `position="alibi"`',
     ]
-    assert lists["sinks"] == ["- `relpos.recipes.gpt_oss`", f"- {both} `sinks`"]
+    sinks = ["- `relpos.recipes.gpt_oss`", "- `relpos.recipes.deepseek_v4`"]
+    assert lists["sinks"] == [*sinks, f"- {both} `sinks`"]
     assert lists["rel_bias"][0] == f"- {both} `rel_bias`"
     assert f"- {both} `rel_key`, `rel_query`" in lists["deberta"]
     assert lists["deberta"][-1] == (
