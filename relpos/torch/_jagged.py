@@ -17,6 +17,7 @@ from torch import Tensor
 
 from relpos._checks import kind_of
 from relpos.torch._functions import AXES
+from relpos.torch._tracing import PLAIN, expected_instead
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -49,9 +50,12 @@ def takes_jagged(function: Function) -> Function:
 
 def _is_jagged(value: object) -> bool:
     """Return True for a nested tensor of the layout `torch.jagged`."""
-    return (
-        isinstance(value, Tensor) and value.is_nested and value.layout is torch.jagged
-    )
+    # They are of a subclass. Some others refuse to be asked for anything.
+    if not isinstance(value, Tensor) or type(value) in PLAIN:
+        return False
+    if expected_instead(type(value)) is not None:
+        return False
+    return value.is_nested and value.layout is torch.jagged
 
 
 def _packed(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
