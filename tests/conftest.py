@@ -28,6 +28,7 @@ NEEDS = {
     "cases/hugging_inkling2.py": ["torch", "transformers"],
     "cases/hugging_models.py": ["torch", "transformers"],
     "cases/hugging_names.py": ["transformers"],
+    "cases/hugging_picks.py": ["torch", "transformers"],
 }
 collect_ignore = [
     path

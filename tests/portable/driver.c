@@ -24,8 +24,9 @@ typedef struct {
     int64_t loop, dimensions[MOST_DIMENSIONS];
     int64_t B, H, Hk, Lq, Lk, D, Dv, Dp;
     int64_t rel_key_rows, rel_query_rows, rel_value_rows, rel_bias_rows;
-    int64_t log_decay_rows, ranges, buckets, edges;
+    int64_t log_decay_rows, ranges, groups, picks, buckets, edges;
     int64_t first, bias_first, window_left, window_right;
+    int64_t block_heads, block_queries, block_keys;
     int64_t fire_signed, beyond, weigh_all, mask_type, threads;
     uint64_t seed;
     int64_t part_query, part_key, part_head, part_key_heads, part_has_more_keys;
@@ -207,6 +208,9 @@ fill_attention(request *asked)
     p->fire.ranges = h->ranges, p->fire.is_signed = (int)h->fire_signed;
     p->sight.window_left = h->window_left, p->sight.window_right = h->window_right;
     p->sight.mask_type = (int)h->mask_type;
+    p->sight.block_heads = h->block_heads;
+    p->sight.block_queries = h->block_queries, p->sight.block_keys = h->block_keys;
+    p->picks.groups = h->groups, p->picks.count = h->picks;
     p->beyond = (int)h->beyond, p->weigh_all = (int)h->weigh_all;
     p->threads = (int)h->threads;
     for (int64_t i = 0; i < h->arrays; i++)
@@ -214,25 +218,15 @@ fill_attention(request *asked)
     list_tables(p, h->buckets);
 }
 
+/* The same problem along edges, of which the vectors are there already. */
 static void
 fill_graph(request *asked)
 {
-    const rp_gradients *g = &asked->problem;
-    const rp_attention *p = &g->forward;
+    const rp_graph edges = asked->graph.forward;
     rp_graph *to = &asked->graph.forward;
-    to->B = p->B, to->H = p->H, to->Lq = p->Lq, to->Lk = p->Lk;
-    to->D = p->D, to->Dv = p->Dv, to->Dp = p->Dp;
-    to->query = p->query, to->key = p->key, to->value = p->value;
-    to->scale = p->scale, to->softcap = p->softcap;
-    to->rel_key = p->rel_key, to->rel_value = p->rel_value;
-    to->position_query = p->position_query, to->sinks = p->sinks;
-    to->edges = asked->head.edges, to->results = p->results, to->threads = p->threads;
-    rp_graph_gradients *grads = &asked->graph;
-    grads->grad_out = g->grad_out, grads->grad_lse = g->grad_lse;
-    grads->grad_query = g->grad_query, grads->grad_key = g->grad_key;
-    grads->grad_value = g->grad_value, grads->grad_sinks = g->grad_sinks;
-    grads->grad_rel_key = g->grad_rel_key, grads->grad_rel_value = g->grad_rel_value;
-    grads->grad_position_query = g->grad_position_query;
+    asked->graph = rp_along_edges(&asked->problem);
+    to->indptr = edges.indptr, to->indices = edges.indices, to->labels = edges.labels;
+    to->edges = to->picks.keys.data ? to->Lq * to->picks.count : asked->head.edges;
 }
 
 /* ---- loops ---------------------------------------------------------------------------- */

@@ -30,26 +30,30 @@ VECTORS = (
 )
 UNBOUNDED = 2**63 - 1
 DEFAULTS = {"window_left": UNBOUNDED, "window_right": UNBOUNDED}
+BLOCKS = ("block_heads", "block_queries", "block_keys")
+DEFAULTS |= dict.fromkeys(BLOCKS, 1)
 MASKS = {"b": 1, "f": 2, "d": 3}  # RP_MASK_BOOL, ..
 FAILED = {1: MemoryError("the driver is out of memory")}
 PART = ("part_query", "part_key", "part_head", "part_key_heads", "part_has_more_keys")
 LETTERS = {
     "B": None, "H": "H", "Hk": "K", "Lq": "q", "Lk": "k", "D": "D", "Dv": "V",
     "Dp": "P", "rel_key_rows": "A", "rel_query_rows": "C", "rel_value_rows": "W",
-    "rel_bias_rows": "B", "log_decay_rows": "t", "ranges": "F", "buckets": None,
+    "rel_bias_rows": "B", "log_decay_rows": "t", "ranges": "F", "groups": "g", "picks": "n",
+    "buckets": None,
 }  # fmt: skip
 SCALARS = {
     "first": "min_relative_position", "bias_first": "min_bias_position",
     "window_left": "window_left", "window_right": "window_right",
     "fire_signed": "fire_signed", "beyond": "beyond", "weigh_all": "weigh_all",
     "threads": "num_threads", "seed": "seed", "scale": "scale", "softcap": "softcap",
-    "dropout_p": "dropout_p", **{name: name for name in PART},
+    "dropout_p": "dropout_p", **{name: name for name in (*BLOCKS, *PART)},
 }  # fmt: skip
 HEADER = [
     ("magic", "u8"), ("kind", "i8"), ("dtype", "i8"), ("arrays", "i8"),
     ("loop", "i8"), ("dimensions", "i8", 16),
     *((name, "i8") for name in LETTERS), ("edges", "i8"),
     *((name, "i8") for name in ("first", "bias_first", "window_left", "window_right")),
+    *((name, "i8") for name in BLOCKS),
     *((name, "i8") for name in ("fire_signed", "beyond", "weigh_all", "mask_type")),
     ("threads", "i8"), ("seed", "u8"),
     *((name, "i8") for name in PART),
@@ -121,7 +125,8 @@ class Remote:
             n.removesuffix("[0]"): spread(n, x, sizes, batch) for n, x in arrays.items()
         }
         head = np.zeros((), self.header)
-        head["kind"] = direction + (2 if "indptr" in arrays else 0)
+        is_graph = "indptr" in arrays or "key_indices" in arrays
+        head["kind"] = direction + (2 if is_graph else 0)
         head["dtype"] = arrays["query"].dtype == np.float64
         for field, letter in LETTERS.items():
             head[field] = sizes.get(letter, sizes["D"] if field == "Dp" else 0)

@@ -24,7 +24,8 @@ prove_tile(const plan_t *plan, int64_t b, int64_t j0)
     tile_t t = {0};
     q.rows = (int)between(1, BQ);
     see_keys(&plan->shown, &q);
-    if (!start_tile(&plan->shown, &q, &t, j0, plan->key_tile))
+    int64_t at = j0;
+    if (!start_tile(&plan->shown, &q, &t, &at, j0, plan->key_tile))
         return;
     t.w0 = t.j0 - q.i0 + plan->Lq_pad - BQ;
     open_columns(plan, &t);

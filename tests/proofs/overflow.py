@@ -53,6 +53,8 @@ KNOWN = {
         "both are cut to the keys, and either to the other",
     Finding("attention/tiles/plan.h", "plan_paths", "plan->group > 0"):
         "Hk divides H",
+    Finding("graph/backward.h", "plan_graph_wave", "gg->sharing > 0"):
+        "groups divide H, and there are heads",
     Finding("attention/rows/forward.h", "plan_rows", "plan->rows > 0"):
         "Hk divides H, and there are queries",
     Finding("attention/tiles/shown.h", "start_tile", "0 < width && width < count + NR"):

@@ -96,6 +96,10 @@ any_sight(sight_case_t sight_case)
         sight.key_ranges = (rp_array){.data = (char *)key_range, .col = 8};
     sight.mask = any_array();
     sight.mask_type = (int)between(RP_MASK_NONE, RP_MASK_F64);
+    sight.key_blocks = any_array();
+    sight.block_heads = between(1, RP_LONGEST);
+    sight.block_queries = between(1, RP_LONGEST);
+    sight.block_keys = between(1, RP_LONGEST);
     return sight;
 }
 
@@ -144,6 +148,10 @@ any_problem(lengths_t most, sight_case_t sight_case)
     p.beyond = (int)between(RP_CLIP, RP_ZERO);
     p.fire = any_fire(most);
     p.sight = any_sight(sight_case);
+    p.picks.keys = any_array();
+    p.picks.labels = any_array();
+    p.picks.groups = between(1, most.heads);
+    p.picks.count = between(0, RP_LONGEST / (most.queries + 1));
     p.part = any_part();
     p.weigh_all = either();
     p.threads = (int)between(1, RP_MAX_THREADS);

@@ -17,14 +17,18 @@
 
 /* ---- by key and by label --------------------------------------------------------- */
 
-/* The lists of the edges of a slice of the wave. */
+/* The lists of the edges of a slice of the wave. Without targets, or without edges, there is no
+ * memory that they lie in. */
 RP_INLINE rp_edge_lists
 lists_of(const graph_gradients_t *gg, const rp_edge_lists *lists, int64_t own)
 {
     int64_t graph = own / gg->sharing;
-    return (rp_edge_lists){.targets = lists->targets,
-                           .start = lists->start + graph * (lists->targets + 1),
-                           .edges = lists->edges + graph * gg->edges};
+    rp_edge_lists of_slice = *lists;
+    if (lists->targets > 0)
+        of_slice.start += graph * (lists->targets + 1);
+    if (lists->targets > 0 && gg->edges > 0)
+        of_slice.edges += graph * gg->edges;
+    return of_slice;
 }
 
 /* total += sum over one target's edges in a slice of the wave of weights[e] * row source[e] of
@@ -249,6 +253,7 @@ plan_graph_wave(graph_gradients_t *gg, size_t bytes)
     const rp_graph *p = gg->plan.p;
     int64_t all = p->B * p->H, wave = (int64_t)(RP_WAVE_BYTES / RP_MAX(bytes, 1));
     gg->sharing = p->picks.keys.data ? p->H / p->picks.groups : all;
+    rp_assert(gg->sharing > 0);
     gg->slices = RP_MAX(1, RP_MIN(all, wave));
     gg->graphs = RP_MAX(1, gg->slices / gg->sharing);
     if (gg->slices > gg->sharing)

@@ -197,21 +197,22 @@ see_window(const rp_attention *p, const queries_t *q, tile_t *t)
     t->in_window = t->window.begin + q->rows <= 1 && t->window.end >= t->keys;
 }
 
-/* Sets the first part of the keys [*at, end) of a key tile up that q works on, and *at behind
- * it; 0: it sees none of them. There is one part, unless mask or blocks leave gaps. */
+/* Sets up the first part that q works on, from key *at on, of the key tile [j0, j0 + count),
+ * and *at behind it; 0: it sees nothing from there on. There is one part, unless mask or
+ * blocks leave gaps. */
 static int
-start_tile(const shown_t *shown, const queries_t *q, tile_t *t, int64_t *at,
-           int64_t end)
+start_tile(const shown_t *shown, const queries_t *q, tile_t *t, int64_t *at, int64_t j0,
+           int count)
 {
-    rp_interval tile = {*at, end}, keys = rp_overlap(q->seen, tile), open;
+    rp_interval tile = {*at, j0 + count}, keys = rp_overlap(q->seen, tile), open;
     if (shown->classes)
         keys = next_run(shown, q, keys);
-    *at = shown->classes ? keys.end : end;
+    *at = shown->classes ? keys.end : tile.end;
     if (keys.begin >= keys.end)
         return 0;
     t->j0 = keys.begin / NR * NR;
     int64_t width = keys.end - t->j0;
-    rp_assert(0 < width && width < end - tile.begin + NR);
+    rp_assert(0 < width && width < count + NR);
     t->keys = (int)width;
     t->columns = RP_ROUND_UP(t->keys, VL);
     see_window(shown->p, q, t);

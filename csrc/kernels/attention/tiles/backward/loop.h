@@ -30,15 +30,16 @@ start_visits(const gradients_t *gp, visit_t *x, int64_t i0)
     x->selected = x->head->bad[i0 / BQ];
 }
 
-/* Sets the first part of the keys [*at, end) up of which a pair is visible; 0: there is none. */
+/* Sets up the first part of the key tile at j0, from key *at on, of which a pair is visible; 0:
+ * there is none. */
 static int
 start_visit(const gradients_t *gp, grad_scratch_t *w, visit_t *x, int64_t *at,
-            int64_t end)
+            int64_t j0)
 {
     const plan_t *plan = &gp->plan;
     queries_t *q = &x->q;
     tile_t *t = &x->t;
-    if (!start_tile(&plan->shown, q, t, at, end))
+    if (!start_tile(&plan->shown, q, t, at, j0, plan->key_tile))
         return 0;
     q->saved_column = -1;
     t->w0 = t->j0 - q->i0 + plan->Lq_pad - BQ;
@@ -98,7 +99,7 @@ backward_head(const gradients_t *gp, grad_scratch_t *w, visit_t *x, int64_t slic
             if (rp_stopping())
                 return;
             start_visits(gp, x, tile * BQ);
-            for (int64_t at = j0; start_visit(gp, w, x, &at, j0 + plan->key_tile);)
+            for (int64_t at = j0; start_visit(gp, w, x, &at, j0);)
                 if (!visits_nothing(gp, w, x, norms))
                     backward_tile(gp, w, x, keys, values, keys_bad);
         }

@@ -55,8 +55,8 @@ find_floor(const plan_t *plan, scratch_t *w, queries_t *q)
     if (!may_weigh_nothing(&plan->weightless, q, norms, plan->key_tiles, plan->D_pad))
         return;
     for (int64_t tile = 0; tile < plan->key_tiles; tile++) {
-        int64_t at = tile * plan->key_tile, end = at + plan->key_tile;
-        while (start_tile(&plan->shown, q, &t, &at, end)) {
+        int64_t j0 = tile * plan->key_tile, at = j0;
+        while (start_tile(&plan->shown, q, &t, &at, j0, plan->key_tile)) {
             start_bias_tile(&plan->bias, w, q, &t);
             raise_floor(&plan->weightless, w, q, &t, norms[tile]);
         }
@@ -89,7 +89,7 @@ static void
 visit_tile(const plan_t *plan, scratch_t *w, queries_t *q, int64_t j0)
 {
     tile_t t;
-    for (int64_t at = j0; start_tile(&plan->shown, q, &t, &at, j0 + plan->key_tile);)
+    for (int64_t at = j0; start_tile(&plan->shown, q, &t, &at, j0, plan->key_tile);)
         visit_part(plan, w, q, &t);
 }
 
