@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any
 
 import torch
+import transformers
 from hugging_models import WIDTH, Case, padded
 
 PICKS = 3  # keys of a query
@@ -91,7 +92,9 @@ def kind_of(name: str) -> type[torch.nn.Module] | None:
     """Return the class of a model, None where transformers does not have it."""
     folder, kind = (MODELS | OF_BLOCKS)[name][0].split(".")
     try:
-        home = import_module(f"transformers.models.{folder}.modeling_{folder}")
+        home = import_module(
+            f".models.{folder}.modeling_{folder}", transformers.__name__
+        )
     except ModuleNotFoundError:
         return None
     found: type[torch.nn.Module] | None = getattr(home, kind, None)

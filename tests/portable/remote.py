@@ -38,8 +38,8 @@ PART = ("part_query", "part_key", "part_head", "part_key_heads", "part_has_more_
 LETTERS = {
     "B": None, "H": "H", "Hk": "K", "Lq": "q", "Lk": "k", "D": "D", "Dv": "V",
     "Dp": "P", "rel_key_rows": "A", "rel_query_rows": "C", "rel_value_rows": "W",
-    "rel_bias_rows": "B", "log_decay_rows": "t", "ranges": "F", "groups": "g", "picks": "n",
-    "buckets": None,
+    "rel_bias_rows": "B", "log_decay_rows": "t", "ranges": "F", "groups": "g",
+    "picks": "n", "buckets": None,
 }  # fmt: skip
 SCALARS = {
     "first": "min_relative_position", "bias_first": "min_bias_position",
