@@ -61,8 +61,8 @@ def indexer_top_k(
         s_{ij} = \sum_h w_{hi} \max(0, q_{hi} k_j) + mask_{ij}
 
     with the heads h of the indexer, which share the keys. It is the indexer of DeepSeek
-    Sparse Attention, whose factors of the scores belong to the weights. Queries are
-    taken in blocks, so that no array of Lq x Lk is made.
+    Sparse Attention [1]_, whose factors of the scores belong to the weights. Queries
+    are taken in blocks, so that no array of Lq x Lk is made.
 
     Parameters
     ----------
@@ -113,6 +113,11 @@ def indexer_top_k(
     Scores are computed in float64 where one of the three arrays has it, else in
     float32. A key that a mask of large finite numbers is meant to hide is still seen,
     and is picked after all others. The result has no gradient.
+
+    References
+    ----------
+    .. [1] DeepSeek-AI, "DeepSeek-V3.2: Pushing the Frontier of Open Large Language
+       Models", 2025, arXiv:2512.02556.
 
     Examples
     --------

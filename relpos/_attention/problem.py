@@ -229,7 +229,7 @@ def _reach(side: object) -> int:
 
 
 def as_block_size(size: object) -> tuple[int, int] | None:
-    """Queries and keys of a block, each cut to what no array is longer than."""
+    """Return the queries and keys of a block, each cut to the longest of arrays."""
     if size is None:
         return None
     sides = size if isinstance(size, (tuple, list)) else (size, size)

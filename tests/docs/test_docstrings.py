@@ -62,7 +62,7 @@ NO_FORMULA = {
     "torch.replace_attention",
 }
 NO_PAPER = NO_FORMULA - {"data.reported", "data.shaw_tables"}
-NO_PAPER |= {"indexer_top_k", "nn.Embedding", "nn.Linear", "nn.ReLU", "nn.Sequential"}
+NO_PAPER |= {"nn.Embedding", "nn.Linear", "nn.ReLU", "nn.Sequential"}
 #: Of models whose code is in transformers, and whose formula is there alone.
 NO_PAPER |= {"recipes.deepseek_v4", "recipes.mistral_large4"}
 #: Of papers by their numbers, and of what is not one by its title.
