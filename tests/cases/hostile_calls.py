@@ -123,6 +123,12 @@ def attention_arguments(rnd, rng):
         "query_offset": rnd.randrange(-3, 4),
         **{name: some[name] for name in rnd.sample(list(some), rnd.randrange(6))},
     }
+    blocks = {"key_blocks", "block_size"}
+    if blocks & given.keys():
+        given |= {name: some[name] for name in blocks}
+    if Lq == Lk and rnd.random() < 0.1 and not {"key_ranges", "key_lengths"} & {*given}:
+        del given["query_offset"]
+        given["cu_seqlens"] = np.array([0, rnd.randrange(Lq + 1), Lq])
     has_table = any(name.startswith("rel_") for name in given)
     if has_table and rnd.random() < 0.3:
         given["min_relative_position"] = rnd.randrange(-6, 0)

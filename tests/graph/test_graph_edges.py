@@ -185,7 +185,7 @@ labels=[0, 3] -> IndexError: labels: labels[1] is 3, outside rel_key of 3
 labels=None -> ValueError: rel_key: given without labels
 edges=None -> TypeError: indptr: got NoneType; expected …or edges=
 edges=None, indptr=[0, 1, 2, 2] -> TypeError: indices: got NoneType; expected integers
-    (or edges= in place of
+    (or edges= or key_indices= in place of
 """,
     globals(),
 )
