@@ -392,8 +392,8 @@ def names_of(
         raise TypeError(
             f"wrt: got {kind_of(wrt)}; expected a list of names, such as ['query']"
         )
-    names = list(wrt)
-    for name in names:
+    names: dict[str, None] = {}  # each once, in the order of `wrt`
+    for name in wrt:
         if not isinstance(name, str):
             raise TypeError(
                 f"wrt: got {kind_of(name)} among the names; expected strings"
@@ -413,7 +413,8 @@ def names_of(
                 f"wrt: {name!r} is of dtype {inputs[name].dtype} and has no gradient; "
                 "expected names of floating inputs"
             )
-    return list(dict.fromkeys(names))  # each once, in the order of `wrt`
+        names[name] = None
+    return list(names)
 
 
 def as_read(name: str, array: Array, dtype: np.dtype[Any]) -> Array:

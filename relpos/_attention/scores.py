@@ -191,7 +191,8 @@ def _without_numbers(key: Array, rel_value: ArrayLike | None) -> Array:
     """Return values of zeros, in the memory of one, in columns as `rel_value` has."""
     columns: tuple[int, ...] = (0,)
     if rel_value is not None:
-        columns = as_floating("rel_value", rel_value).shape[-1:]
+        # one without axes has no columns, and is refused by its name
+        columns = as_floating("rel_value", rel_value).shape[-1:] or columns
     shape = (*key.shape[:-1], *columns)
     check_bytes("rel_value", shape, key.dtype)
     return np.broadcast_to(key.dtype.type(0), shape)

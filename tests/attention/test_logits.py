@@ -396,3 +396,9 @@ def test_weights_far_below_the_largest_are_zero(isa, dtype, least, keys):
         out = relpos.attention(query, key, value, mask, return_weights=True)
         assert (out.weights[..., -1] == 0).all() == is_zero
         assert (out.weights[..., -1] > 0).all() != is_zero
+
+
+def test_a_number_as_rel_value_is_refused_by_its_name(rng):
+    query, key, _ = qkv(rng, (), 2, 5, 5, 4)
+    with pytest.raises(ValueError, match=r"^rel_value: "):
+        relpos.scores(query, key, rel_value=np.nan)

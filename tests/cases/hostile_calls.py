@@ -168,6 +168,8 @@ def of_attention(rnd, rng):
     if any(isinstance(x, list) for x in given.values()):
         given.pop("out", None)  # a list of float32 is one of float64
     kind = replace(rnd, rng, given, names)
+    if "dropout_p" in given:  # the definition drops the same pairs
+        given.setdefault("rng", 3)
     return Call(
         relpos.attention, (), given, [*names, "attention", "arguments"],
         plainly(reference.attention, (), given), kind,
@@ -345,8 +347,13 @@ def of_dict(rnd, rng):
         function(operands)
         return {n: operands[n] for n in results if n in operands}
 
-    if is_backward and kind != "valid":
-        define = None  # what the forward left belongs to other operands
+    softcap = call.get("softcap")
+    # The definition has one first position for all tables, and every number is a cap.
+    is_defined = call.get("min_bias_position") is call.get(
+        "min_relative_position"
+    ) and (not isinstance(softcap, int | float) or softcap > 0)
+    if (is_backward and kind != "valid") or not is_defined:
+        define = None  # or what the forward left belongs to other operands
     return Call(run, (call,), {}, names, define, kind, forbidden(call, batch))
 
 
@@ -384,6 +391,8 @@ def of_ufunc(rnd, rng):
     args = [
         rnd.choice([normal(rng, 5, 4), 1, odd(rnd, rng)]) for _ in range(function.nin)
     ]
+    # NumPy reads the arguments of gufuncs, and believes what an interface says.
+    args = [1 if isinstance(x, hostile_objects.Elsewhere) else x for x in args]
     return Call(function, tuple(args), {}, [], None, "odd")
 
 

@@ -82,6 +82,14 @@ def test_nothing_asked_for(rng, calls):
     assert not calls
 
 
+def test_names_are_looked_at_one_by_one(rng):
+    """An array that repeats one number has no list of a billion of them."""
+    result = relpos.attention(**every_input(rng), is_causal=True, return_context=True)
+    numbers = np.broadcast_to(1.0, (2**30, 1))
+    with pytest.raises(TypeError, match=r"^wrt: got an array .* among the names"):
+        result.context.backward(np.ones_like(result.out), wrt=numbers)
+
+
 # ---- contexts ----------------------------------------------------------------------
 
 
