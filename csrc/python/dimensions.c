@@ -48,8 +48,8 @@ check_block_sizes(const attention_call *call)
         return 0;
     if (dims['x'] == (dims['q'] + sight->block_queries - 1) / sight->block_queries &&
         dims['y'] == (dims['k'] + sight->block_keys - 1) / sight->block_keys &&
-        dims['h'] == dims['H'] / sight->block_heads &&
-        dims['H'] % sight->block_heads == 0)
+        (dims['H'] == 0 || (dims['h'] == dims['H'] / sight->block_heads &&
+                            dims['H'] % sight->block_heads == 0)))
         return 0;
     return reject(call, PyExc_ValueError, "key_blocks", "does not fit");
 }

@@ -164,6 +164,10 @@ def mistral_large4_temperature(
     places = as_positions(positions)
     if places.ndim != 1:
         raise ValueError(f"positions: got shape {places.shape}; expected (L,)")
+    if not (places >= 0).all():  # nan is not
+        raise ValueError(
+            f"positions: got {places[~(places >= 0)][0]}; expected numbers from 0 on"
+        )
     xp = namespace(slopes)
     logarithms = xp.asarray(np.log1p(places))
     factors = doubles(slopes)[:, None] * logarithms + doubles(offsets)[:, None]

@@ -110,7 +110,8 @@ def longformer(
     Notes
     -----
     The model stores no parameter of it. The rows of global tokens are another call: of
-    projections of their own, with all keys but padding. Rows of padding are 0.
+    projections of their own, with all keys but padding. The model sets the
+    rows of padding to 0; here they are those of queries like others.
 
     References
     ----------

@@ -195,3 +195,9 @@ def test_a_gap_in_a_mask_changes_no_result(isa, rng, gap):
         np.testing.assert_allclose(
             getattr(mine, name), getattr(want, name), rtol=1e-9, atol=1e-10
         )
+
+
+def test_no_heads_have_no_result():
+    x = np.ones((2, 0, 6, 8))
+    blocks = {"key_blocks": np.ones((1, 2, 2), bool), "block_size": 4}
+    assert relpos.attention(x, x, x, **blocks).shape == (2, 0, 6, 8)

@@ -209,6 +209,23 @@ def test_what_graphs_lack_is_a_mask(counted, operands):
     assert not counted
 
 
+def test_a_bias_an_offset_and_a_mask_of_integers_are_no_graph(counted, operands):
+    """Each is what the call without picks makes of it."""
+    close = torch.testing.assert_close
+    bias = draw(1, H, LQ, LK, seed=4)
+    picked = torch.zeros(B, 1, LQ, LK + 1, dtype=torch.bool)
+    picked = picked.scatter(-1, INDICES[:, None] % (LK + 1), True)[..., :LK]
+    numbers = torch.where(picked & CAUSAL, bias, -torch.inf)
+    wanted = rt.attention(*operands, numbers, enable_gqa=True).transpose(1, 2)
+    close(call(*operands, None, indices=INDICES, position_bias=bias)[0], wanted)
+    last = operands[0][:, :, 3:], *operands[1:]
+    wanted = by_mask(operands, CAUSAL)[:, 3:]
+    close(call(*last, None, indices=INDICES[:, 3:], query_offset=3)[0], wanted)
+    with pytest.raises(TypeError, match=r"^attn_mask: "):
+        call(*operands, torch.ones(B, 1, LQ, LK).long(), indices=INDICES)
+    assert not counted
+
+
 @pytest.mark.parametrize(
     ("indices", "error", "text"),
     [

@@ -9,7 +9,11 @@ import torch
 
 
 def check_indices(indices: torch.Tensor, query: torch.Tensor, keys: int) -> None:
-    """Raise unless there are integers (B, Lq, k), of fewer than `keys`."""
+    """Raise unless there are integers (B, Lq, k), of fewer than `keys`.
+
+    An indexer names a key once. Where `indices` name one twice, it counts twice, but
+    once where they become a mask.
+    """
     if indices.is_floating_point() or indices.dtype == torch.bool:
         raise TypeError(f"indices: got a tensor of {indices.dtype}; expected integers")
     expected = query.shape[0], query.shape[2]
@@ -63,6 +67,8 @@ def as_mask(
         return is_picked
     if mask.dtype == torch.bool:
         return is_picked & mask
+    if not mask.is_floating_point():
+        return mask  # which `attention` refuses
     return torch.where(is_picked, mask, -math.inf)
 
 

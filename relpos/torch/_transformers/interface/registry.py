@@ -102,7 +102,7 @@ def attention_function(
         if is_causal is None:
             is_causal = _is_causal(module, queries, keys)
         hides_future = bool(is_causal)
-    documents = _documents_of(cu_seq_lens_q, cu_seq_lens_k)
+    documents = _documents_of(cu_seq_lens_q, cu_seq_lens_k, queries, keys)
     if documents is not None and queries != keys and attention_mask is not None:
         documents = None  # the mask of a call with a cache keeps them apart
     if hides_future and query_offset is None:
@@ -140,7 +140,9 @@ def attention_function(
     if indices is not None:
         check_indices(indices, query, keys)
         picks = None
-        if not dropout and not weighed and _has_mask_alone(settings):
+        # What `graph_attention` lacks; a mask may have become one with a bias in it.
+        is_plain = settings["attn_mask"] is attention_mask and not query_offset
+        if not dropout and not weighed and is_plain and _has_mask_alone(settings):
             picks = visible_picks(indices, attention_mask, hides_future, keys)
         if picks is not None:
             out = graph_attention(query, key, value, key_indices=picks, **scores)
@@ -239,7 +241,10 @@ def wants_weights(module: torch.nn.Module, keywords: dict[str, Any]) -> bool:
 
 
 def _documents_of(
-    of_queries: torch.Tensor | None, of_keys: torch.Tensor | None
+    of_queries: torch.Tensor | None,
+    of_keys: torch.Tensor | None,
+    queries: int,
+    keys: int,
 ) -> torch.Tensor | None:
     """Return where packed documents begin; None where there is one at most."""
     if of_queries is None:
@@ -255,7 +260,15 @@ def _documents_of(
             f"cu_seq_lens_k: got {of_keys.tolist()}; expected those of the queries, "
             f"{of_queries.tolist()}"
         )
-    return of_queries if len(of_queries) > 2 else None
+    if len(of_queries) > 2:
+        return of_queries
+    # `attention` looks at the numbers of several documents, and not at those of one
+    if queries == keys and is_compared and of_queries.tolist() != [0, queries]:
+        raise ValueError(
+            f"cu_seq_lens_q: got {of_queries.tolist()}; expected [0, {queries}], the "
+            "bounds of one document, or those of several"
+        )
+    return None
 
 
 def _with_bias(
