@@ -230,6 +230,14 @@ def test_mistral_large4_temperature(rng):
         assert found[h, n] == pytest.approx(want, rel=1e-14)
 
 
+@pytest.mark.parametrize("position", [-1.0, float("nan")])
+def test_positions_of_a_temperature_begin_at_0(position):
+    with pytest.raises(
+        ValueError, match=r"^positions: got .*; expected numbers from 0"
+    ):
+        recipes.mistral_large4_temperature([1.0], [1.0], [0.0, position])
+
+
 # ---- Swin's tables of other windows ------------------------------------------------
 
 

@@ -107,7 +107,7 @@ add_mask(const rp_attention *p, int64_t b, int64_t h, int64_t i, int64_t j0,
         add_numbers(RP_MASK_F64, mask, step, count, biased, s);
 }
 
-/* Hides those of the keys [j0, j0 + count) of row (b, h, i) whose block is none of its own. */
+/* Hides those of the keys [j0, j0 + count) of row (b, h, i) whose block is hidden from it. */
 static void
 hide_blocks(const rp_attention *p, int64_t b, int64_t h, int64_t i, int64_t j0,
             int64_t count, T *s)
