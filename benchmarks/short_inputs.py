@@ -63,6 +63,15 @@ def rows(name: str) -> list[tuple[int, int]]:
     ]
 
 
+def few_rows(name: str) -> list[tuple[int, int]]:
+    """Length and batch of each row of a model that other settings have as well."""
+    return [
+        (length, batch)
+        for length, batch in rows(name)
+        if batch == 1 and length in (16, 64, 512, MODELS[name].length)
+    ]
+
+
 # ---- calls ---------------------------------------------------------------------------
 
 

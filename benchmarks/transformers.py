@@ -3,10 +3,10 @@
 python -m benchmarks.transformers measures and writes transformers.md beside this file.
 --tables, --models, --lengths and --batches choose rows; with --json FILE their figures
 are added to those of the file, and the page is written once it has all layers. The
-table of short inputs joins it once it has all models. Each model has a process of its
-own, on one core. Each way of it is compared with the model's eager code; then they take
-turns in time. The peak of memory of a layer is taken before that, in a fork of the
-process.
+table of short inputs joins it once it has all models, and its gains with two threads
+and with AVX2 once each of them has all rows. Each model has a process of its own. Each
+way of it is compared with the model's eager code; then they take turns in time. The
+peak of memory of a layer is taken before that, in a fork of the process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from functools import partial
 from itertools import groupby
 from multiprocessing import get_context
 from pathlib import Path
-from time import process_time, strftime
+from time import perf_counter, process_time, strftime
 from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict
 
 from benchmarks import text
@@ -28,10 +28,13 @@ from benchmarks.results import Facts, facts
 from benchmarks.rows import ROOT
 from benchmarks.timing import (
     BEST_ISA,
+    ISAS,
     ROUNDS,
+    Clock,
     alternate,
     fma_yardstick,
     in_child,
+    use_isa,
     with_memory,
 )
 from benchmarks.worker import environment
@@ -49,6 +52,33 @@ REPORT = Path(__file__).with_suffix(".md")
 #: Seconds for the turns of a layer, which has at least three, and of a model, which has
 #: all rounds of `timing.ROUNDS`.
 BUDGET, NO_LIMIT = 1.0, math.inf
+
+
+class Setting(NamedTuple):
+    """Threads, and the instruction set of relpos, of PyTorch and of its libraries."""
+
+    threads: int
+    isa: str
+
+    @property
+    def clock(self) -> Clock:
+        """CPU time, except where threads share the work."""
+        return process_time if self.threads == 1 else perf_counter
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the libraries read as they load."""
+        limits = dict.fromkeys(ISA_VARIABLES, self.isa) if self.isa == "avx2" else {}
+        return environment(self.threads) | limits
+
+
+#: Variables that keep PyTorch's own kernels, oneDNN and MKL from AVX-512.
+ISA_VARIABLES = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")
+ONE_THREAD = Setting(1, BEST_ISA)
+#: Other settings of the table of short inputs, whose gains it has at the end of a row.
+BESIDE = {"two threads": Setting(2, BEST_ISA)}
+if "avx2" in ISAS:
+    BESIDE["avx2"] = Setting(1, "avx2")
 #: A model at short inputs whose gain is less is to be measured again.
 LEAST_GAIN = 0.98
 HEADER = """\
@@ -77,7 +107,8 @@ Each row is a whole model of two layers at base size (width 768, 12 heads, feed-
 3072, embeddings of {vocabulary} words), for a batch of B inputs of L tokens. Models of
 speech begin behind their convolutions. Swin is the first stage of its base size, whose
 windows have L tokens. *relpos* is the faster of its two ways. Each way has {rounds}
-rounds.
+rounds. The gains at the end of a row are those with two threads, in elapsed time, and
+those on one thread where relpos, PyTorch, oneDNN and MKL use AVX2 at most.
 """
 
 
@@ -157,7 +188,7 @@ def spec_of(row: ModelRow) -> Spec:
 def all_specs() -> list[Spec]:
     """Every row of the page, in its order."""
     from benchmarks.families import ALL_LAYERS
-    from benchmarks.short_inputs import MODELS, rows
+    from benchmarks.short_inputs import MODELS, few_rows, rows
 
     specs = [
         Spec("layers", name, length, batch)
@@ -167,6 +198,9 @@ def all_specs() -> list[Spec]:
     ]
     for name in MODELS:
         specs += [Spec("short", name, *row) for row in rows(name)]
+    for table in BESIDE:
+        for name in MODELS:
+            specs += [Spec(table, name, *row) for row in few_rows(name)]
     return specs
 
 
@@ -217,6 +251,7 @@ def timed(
     expected = calls["eager"].step()
     for way, call in calls.items():
         check(spec.model, way, call.step(), expected)
+    setting = BESIDE.get(spec.table, ONE_THREAD)
     row = ModelRow(
         table=spec.table,
         model=spec.model,
@@ -225,10 +260,10 @@ def timed(
         forward={},
         training={},
     )
-    yardstick = fma_yardstick(BEST_ISA, "float32", 1, process_time)
+    yardstick = fma_yardstick(setting.isa, "float32", setting.threads, setting.clock)
     for direction, method in DIRECTIONS.items():
         works = {way: getattr(call, method) for way, call in calls.items()}
-        samples = alternate(works, yardstick, process_time, budget)
+        samples = alternate(works, yardstick, setting.clock, budget, setting.threads)
         for way in works:
             size = peaks[direction][way] if peaks else None
             row[direction][way] = {"bytes": size, "seconds": samples[way].seconds}
@@ -236,18 +271,23 @@ def timed(
 
 
 #: Table -> the rows of one model of it.
-TABLES = {"layers": rows_of_layer, "short": rows_of_model}
+TABLES = {
+    "layers": rows_of_layer,
+    "short": rows_of_model,
+    **dict.fromkeys(BESIDE, rows_of_model),
+}
 
 
 def measured(specs: list[Spec]) -> list[ModelRow]:
     """Rows, those of a model by a process of its own."""
     rows: list[ModelRow] = []
-    for _, of_model in groupby(specs, key=lambda spec: (spec.table, spec.model)):
+    for of_model in groupby(specs, key=lambda spec: (spec.table, spec.model)):
+        (table, _), of_table = of_model
         for row in in_child(
             "benchmarks.transformers",
             "--rows",
-            json.dumps([*of_model]),
-            environment=environment(1),
+            json.dumps([*of_table]),
+            environment=BESIDE.get(table, ONE_THREAD).environment,
             folder=ROOT,
         ):
             rows.append(row)
@@ -257,7 +297,7 @@ def measured(specs: list[Spec]) -> list[ModelRow]:
 
 def text_of(row: ModelRow) -> str:
     """The row in three lines, for a terminal."""
-    lines = [f"{row['model']}, B = {row['batch']}, L = {row['length']}"]
+    lines = [f"{row['table']}: {row['model']}, B = {row['batch']}, L = {row['length']}"]
     for direction in DIRECTIONS:
         costs = [
             f"{way} {milliseconds(cost)} ms {megabytes(cost)} MB"
@@ -303,7 +343,7 @@ def report(rows: list[ModelRow], about: Facts) -> str:
     parts += ["## Forward\n", table(layers, "forward"), ""]
     parts += ["## Training step\n", table(layers, "training"), ""]
     if short:
-        parts += ["## Short inputs\n", models, table_of_models(short), ""]
+        parts += ["## Short inputs\n", models, table_of_models(short, rows), ""]
     return "\n".join(parts)
 
 
@@ -322,12 +362,19 @@ def table(rows: list[ModelRow], direction: Direction) -> str:
     return text.table(["model", "B", "L", *heads], lines)
 
 
-def table_of_models(rows: list[ModelRow]) -> str:
-    """A line for each model, length and batch: times and gains of both directions."""
+def table_of_models(rows: list[ModelRow], all_rows: list[ModelRow]) -> str:
+    """A line for each model, length and batch: times and gains of both directions.
+
+    `all_rows` has those of the settings of `BESIDE`, if they are measured.
+    """
+    of_specs = {spec_of(row): row for row in all_rows}
+    beside = [x for x in BESIDE if any(row["table"] == x for row in all_rows)]
     heads = ["model", "B", "L"]
     for title in ("forward", "training step"):
         ways = [f"{title}: {way}, ms" for way in (*MODEL_WAYS, "relpos")]
         heads += [*ways, f"{title}: gain"]
+    for setting in beside:
+        heads += [f"{setting}: forward", f"{setting}: training step"]
     lines = []
     for row in rows:
         line = [row["model"], str(row["batch"]), str(row["length"])]
@@ -337,6 +384,12 @@ def table_of_models(rows: list[ModelRow]) -> str:
                 line.append(milliseconds(costs[way]) if way in costs else "")
             line.append(milliseconds(fastest(costs, RELPOS_WAYS)))
             line.append(f"**{gain(costs):.2f}**")
+        for setting in beside:
+            other = of_specs.get(spec_of(row)._replace(table=setting))
+            line += [
+                f"{gain(other[direction]):.2f}" if other else ""
+                for direction in DIRECTIONS
+            ]
         lines.append(line)
     return text.table(heads, lines)
 
@@ -353,7 +406,7 @@ def slow(rows: list[ModelRow]) -> list[str]:
     lines = []
     for row in rows:
         gains = {direction: gain(row[direction]) for direction in DIRECTIONS}
-        if row["table"] == "short" and min(gains.values()) < LEAST_GAIN:
+        if row["table"] != "layers" and min(gains.values()) < LEAST_GAIN:
             words = ", ".join(f"{name} {number:.2f}" for name, number in gains.items())
             lines.append(f"{spec_of(row)}: {words}; measure it again")
     return lines
@@ -400,9 +453,11 @@ def main() -> None:
         import torch
 
         specs = [Spec(*row) for row in json.loads(options.rows)]
-        torch.set_num_threads(1)
-        for row in TABLES[specs[0].table](specs):
-            print(json.dumps(row), flush=True)
+        setting = BESIDE.get(specs[0].table, ONE_THREAD)
+        torch.set_num_threads(setting.threads)
+        with use_isa(setting.isa):
+            for row in TABLES[specs[0].table](specs):
+                print(json.dumps(row), flush=True)
         return
     import transformers
 

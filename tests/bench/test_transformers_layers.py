@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
@@ -65,6 +66,9 @@ def test_rows_of_the_page():
             assert rows == [*several, (512, 1), (2048, 1)]
         else:
             assert rows == [(model.length, 1), (model.length, 8)]
+        for setting in page.BESIDE:
+            beside = [(s.length, s.batch) for s in specs if s[:2] == (setting, name)]
+            assert {*beside} < {*rows} and (rows[0] in beside)
 
 
 def test_memory_of_a_call():
@@ -93,6 +97,8 @@ def test_the_report_compares_with_the_faster_of_the_ways_of_a_model():
     )
     times = "400.0 | 300.0 | 150.0 | **2.00**"
     assert f"\n| N | 8 | 16 | {times} | {times} |\n" in text
+    for setting in page.BESIDE:
+        assert f"{setting}: forward" not in text
     assert "M, B = 1, L = 9" in page.text_of(rows[0])
     assert page.slow(rows) == []
     slower = row_of(model, eager=0.4, sdpa=0.19, registered=0.2)
@@ -104,10 +110,28 @@ def test_a_table_is_on_the_page_once_it_has_all_rows():
     rows = [row_of(spec, eager=0.2, replaced=0.1) for spec in page.all_specs()]
     assert page.whole_tables(rows) == rows
     layers = [row for row in rows if row["table"] == "layers"]
-    assert page.whole_tables(rows[:-1]) == layers
+    last = [row for row in rows if row["table"] == rows[-1]["table"]]
+    assert page.whole_tables(rows[:-1]) == [row for row in rows if row not in last]
     assert page.whole_tables(rows[1:]) == [row for row in rows if row not in layers]
     text = page.report(layers, dict.fromkeys(FACTS, ""))
     assert "## Training step" in text and "## Short inputs" not in text
+
+
+def test_a_row_ends_with_its_gains_in_other_settings():
+    model = page.Spec("short", "N", 16, 8)
+    rows = [row_of(model, eager=0.4, registered=0.2)]
+    rows += [row_of(model._replace(length=64), eager=0.4, registered=0.2)]
+    rows += [row_of(model._replace(table="two threads"), eager=0.3, registered=0.2)]
+    first, second = page.table_of_models(rows[:2], rows).splitlines()[2:]
+    assert first.endswith("**2.00** | 1.50 | 1.50 |")
+    assert second.endswith("**2.00** |  |  |")
+
+
+def test_settings_reach_the_process_that_measures():
+    setting = page.Setting(threads=2, isa="avx2")
+    assert setting.environment["ATEN_CPU_CAPABILITY"] == "avx2"
+    assert setting.environment["RELPOS_NUM_THREADS"] == "2"
+    assert not {*page.ISA_VARIABLES} & {*page.ONE_THREAD.environment} - {*os.environ}
 
 
 def test_figures_are_added_to_those_of_a_file(tmp_path):
