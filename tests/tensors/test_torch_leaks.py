@@ -89,17 +89,18 @@ def held():
 @pytest.mark.skipif(not STATM.exists(), reason="this system has no /proc")
 def test_rounds_leave_nothing(request):
     thorough = request.config.getoption("--thorough")
-    warm, count, attempts = (300, 3_000, 1) if thorough else (30, 100, 3)
+    warm, count, attempts = (300, 3_000, 5) if thorough else (30, 100, 3)
     round_of = Round()
     for number in range(warm):
         round_of.run(number)
-    # What leaks grows in each attempt; another test's threads may free or take memory.
+    # What leaks grows in each attempt. Caches of Python and of torch fill more slowly from
+    # one to the next, and another test's threads may free or take memory.
     for _ in range(attempts):
         before = held()
         for number in range(count):
             round_of.run(number)
         blocks, objects, size = (b - a for a, b in zip(before, held(), strict=True))
-        if size <= MOST_BYTES:
+        if size <= MOST_BYTES and objects <= MOST_BLOCKS:
             break
     assert blocks == 0
     assert objects <= MOST_BLOCKS
