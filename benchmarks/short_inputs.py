@@ -132,6 +132,8 @@ def _t5(size: Size) -> dict[str, Any]:
         "d_ff": 4 * size.width,
         "num_layers": 2,
         "num_heads": size.heads,
+        # ReLU's gradient jumps where rounding changes the sign of its input.
+        "feed_forward_proj": "gelu",
     }
 
 
