@@ -104,7 +104,7 @@ def attend(setting: Setting, tensors: Sequence[Tensor]) -> Results:
 
 def _attend_as_operator(setting: Setting, tensors: Sequence[Tensor]) -> Results:
     """Return what `attend` does, of a program that is traced."""
-    dtype = _traced_dtype(dict(zip(setting.names, tensors, strict=True)))
+    dtype = dtype_of_call(dict(zip(setting.names, tensors, strict=True)))
     out, lse, _, _, weights = _attention(
         list(tensors), list(setting.names), _FORM, *_settings_of(setting)
     )
@@ -314,7 +314,7 @@ _attention_backward = torch.library.custom_op(
 # ---- shapes ----------------------------------------------------------------------
 
 
-def _traced_dtype(tensors: Mapping[str, Tensor]) -> torch.dtype:
+def dtype_of_call(tensors: Mapping[str, Tensor]) -> torch.dtype:
     """Return the dtype of the result of a call that has no numbers yet.
 
     Of a call with numbers, csrc/python/rules.c says it: one tensor of float64 that
@@ -345,7 +345,7 @@ def _like_forward(
     query, key, value = by_name["query"], by_name["key"], by_name["value"]
     rows = (*batch, query.shape[-3], query.shape[-2])
     # the operator returns float32 or float64, which is rounded behind it
-    is_wide = _traced_dtype(by_name) is torch.float64
+    is_wide = dtype_of_call(by_name) is torch.float64
     dtype = torch.float64 if is_wide else torch.float32
     weights = (*rows, key.shape[-2]) if setting.values["return_weights"] else (0,)
     shapes = [

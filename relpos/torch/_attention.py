@@ -26,6 +26,7 @@ from relpos.torch._causal import INTEGERS, without_causal_bias
 from relpos.torch._engine import Setting
 from relpos.torch._functions import copied_setting
 from relpos.torch._jagged import takes_jagged
+from relpos.torch._pair_call import compute_pairs
 from relpos.torch._recorded import RECORD
 from relpos.torch._tensors import check_type, under_autocast
 from relpos.torch._tracing import PLAIN, is_plain
@@ -33,8 +34,11 @@ from relpos.torch._tracing import PLAIN, is_plain
 if TYPE_CHECKING:
     from typing import Unpack
 
+    from torch.nn.attention.flex_attention import BlockMask
+
     from relpos._attention.keywords import Off
     from relpos.torch._keywords import AttentionKeywords, SchemeValues, Values
+    from relpos.torch._pair_functions import PairFunction
 
 __all__ = ["AttentionOutput", "attention"]
 
@@ -145,6 +149,8 @@ def attention(
     return_weights: bool = False,
     num_threads: int | None = None,
     rng: int | Tensor | torch.Generator | None = None,
+    score_mod: PairFunction | None = None,
+    block_mask: BlockMask | None = None,
 ) -> Tensor | AttentionOutput:
     r"""Softmax attention with any mix of relative-position terms, on tensors.
 
@@ -278,7 +284,23 @@ def attention(
         "return_weights": return_weights,
         "num_threads": num_threads,
     }
-    return compute(arguments, return_lse, rng)
+    if score_mod is None and block_mask is None:
+        return compute(arguments, return_lse, rng)
+    if rng is not None:
+        arguments["rng"] = rng  # refused by name
+    return compute_flex(arguments, return_lse, score_mod, block_mask)
+
+
+def compute_flex(
+    arguments: dict[str, Any], return_lse: bool, score_mod: Any, block_mask: Any
+) -> Tensor | AttentionOutput:
+    """Compute a call with functions of pairs from its other arguments by name."""
+    if arguments.get("attn_mask") is not None:
+        arguments = without_causal_bias(arguments["query"], arguments["key"], arguments)
+    tensors, values = by_kind(arguments)
+    with_lse = as_flag("return_lse", return_lse)
+    out, lse = compute_pairs(tensors, values, score_mod, block_mask)
+    return AttentionOutput(out, lse, None) if with_lse else out
 
 
 def compute(

@@ -20,6 +20,7 @@ from relpos._attention import functional
 from relpos._attention.attention import DEFAULTS
 from relpos._attention.fire_network import NAMES
 from relpos._attention.operands import OPERANDS, READ_SHORT, Call, called
+from relpos._attention.problem import Problem, prepare
 from relpos._core import bfloat16, read_tensors
 from relpos._settings import kernels
 from relpos.torch._functions import over_items
@@ -141,6 +142,12 @@ def forward(setting: Setting, tensors: Sequence[Tensor]) -> Results:
     others = {name: torch.from_numpy(array) for name, array in arrays.items()}
     unrounded = others.pop("kept", None)
     return Results(out, unrounded=unrounded, **others)
+
+
+@partial(in_tensor_words, tensors_of=_named)
+def prepared(setting: Setting, tensors: Sequence[Tensor]) -> Problem:
+    """Return a call with all checks of `relpos.attention` behind it."""
+    return prepare(_call(setting, tensors))
 
 
 def backward(

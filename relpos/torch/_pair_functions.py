@@ -1,0 +1,499 @@
+"""Functions of pairs, score_mod and mask_mod: mapped, traced and differentiated.
+
+A function gets one pair: its score, and the places of its batch item, head, query and
+key. It is called as FlexAttention calls it, under four nested `torch.vmap`, once for
+the shape of a block: `make_fx` records the operators of that call, and other blocks of
+this shape run the record. The tensors that the function captures are inputs of it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from relpos._checks import kind_of
+
+#: A function of tensors that returns one, or one of gradients that returns several.
+Call = Callable[..., Any]
+_INDICES = torch.int8, torch.int16, torch.int32, torch.int64
+_WHOLE = slice(None)
+
+
+class Places(NamedTuple):
+    """Places of the pairs of a block along each axis, vectors of int32."""
+
+    batch: Tensor
+    head: Tensor
+    query: Tensor
+    key: Tensor
+
+    def shape(self) -> tuple[int, ...]:
+        return tuple(len(axis) for axis in self)
+
+
+class Recorded(NamedTuple):
+    """The operators of one call for one shape, as a function of tensors.
+
+    `captured` has the places, among all captured tensors, of those that it takes behind
+    its own arguments. `totals` has those of the gradients to which it adds by itself;
+    it takes them last.
+    """
+
+    run: Call
+    captured: list[int]
+    totals: list[int]
+
+
+class PairFunction:
+    """A score_mod or a mask_mod, for blocks of any shape.
+
+    Parameters
+    ----------
+    name : str
+        "score_mod" or "mask_mod", of which the first one has a score.
+    function : callable
+        As its caller gave it.
+    dtype : torch.dtype
+        The dtype of the scores as the function sees them.
+    """
+
+    def __init__(self, name: str, function: Any, dtype: torch.dtype) -> None:
+        if not callable(function):
+            arguments = "b, h, q_idx, kv_idx"
+            if name == "score_mod":
+                arguments = f"score, {arguments}"
+            raise TypeError(
+                f"{name}: got {kind_of(function)}; expected a function of ({arguments})"
+            )
+        self.name, self.dtype = name, dtype
+        self.has_score = name == "score_mod"
+        self._mapped = _mapped(function, self.has_score)
+        #: Captured tensors, in the order in which they were found.
+        self.captured: list[Tensor] = []
+        #: Detached copies of those that require a gradient, by place.
+        self._copies: dict[int, Tensor] = {}
+        self._forwards: dict[tuple[int, ...], Recorded] = {}
+        self._backwards: dict[tuple[int, ...], Recorded] = {}
+        self.is_traced = True
+        self.is_known = False  # the captured tensors that require a gradient
+
+    # ---- what is captured ------------------------------------------------------------
+
+    def find_captured(self, places: Places, example: Sequence[Tensor]) -> None:
+        """Find the captured tensors by a first call, for a block of these places.
+
+        `example` has scores, or nothing for a mask_mod.
+        """
+        if self.is_traced:
+            try:
+                self._forward_of(places, example)
+            except Exception:  # the call below raises it again, or runs
+                self.is_traced = False
+        if not self.is_traced:
+            result, calls = self._run_as_it_is({}, (*example, *places))
+            self._checked(result, places)
+            for tensor in calls.captured():
+                self._place_of(tensor)
+        for place, tensor in enumerate(self.captured):
+            if tensor.requires_grad:
+                self._copies[place] = tensor.detach().requires_grad_()
+        self.is_known = True
+
+    def differentiable(self) -> list[int]:
+        """Return the places of captured tensors that require a gradient."""
+        return [*self._copies]
+
+    def _place_of(self, tensor: Tensor) -> int:
+        """Return the place of a captured tensor, a new one if it was not known."""
+        for place, known in enumerate(self.captured):
+            if known is tensor or self._copies.get(place) is tensor:
+                return place
+        if self.is_known and tensor.requires_grad:
+            raise ValueError(
+                f"{self.name}: got other captured tensors in a later block; expected a "
+                "function that reads the same tensors in each call"
+            )
+        self.captured.append(tensor)
+        return len(self.captured) - 1
+
+    # ---- calls -----------------------------------------------------------------------
+
+    def __call__(
+        self, places: Places, example: Sequence[Tensor], captured: Sequence[Tensor]
+    ) -> Tensor:
+        """Return the results for all pairs of a block."""
+        if not self.is_traced:
+            result, _ = self._run_as_it_is({}, (*example, *places))
+            return self._checked(result, places)
+        recorded = self._forward_of(places, example)
+        return _run(recorded, (*example, *places), captured, ())
+
+    def prepare_backward(self, places: Places, scores: Tensor) -> None:
+        """Record the backward of a block's shape, while the function is what it was."""
+        if self.is_traced and places.shape() not in self._backwards:
+            # a tensor of its own: the record knows its inputs by identity
+            arguments = (torch.empty_like(scores), scores, *places)
+            call = self._gradients_by(self._copies_by_id())
+            recorded = self._record(call, arguments, [*self._copies.values()])
+            self._backwards[places.shape()] = recorded
+
+    def gradients(
+        self,
+        places: Places,
+        scores: Tensor,
+        grad: Tensor,
+        captured: Sequence[Tensor],
+        totals: Sequence[Tensor],
+    ) -> Tensor:
+        """Return the gradient of the scores, and add those of captured tensors.
+
+        `totals` are of the tensors of `differentiable`, in that order. `captured` has
+        all captured tensors as they were saved.
+        """
+        arguments = (grad, scores, *places)
+        if self.is_traced:
+            recorded = self._backwards[places.shape()]
+            of_scores, *others = _run(recorded, arguments, captured, totals)
+        else:
+            call = self._gradients_by(self._copies_by_id())
+            of_scores, *others = call(*arguments)
+        for total, gradient in zip(totals, others, strict=True):
+            if gradient is not None:
+                total += gradient
+        return of_scores  # type: ignore[no-any-return]
+
+    def _copies_by_id(self) -> dict[int, Tensor]:
+        return {id(self.captured[n]): copy for n, copy in self._copies.items()}
+
+    def _gradients_by(self, copies: dict[int, Tensor]) -> Call:
+        """Return the function of a gradient, scores and places that differentiates."""
+        wanted = [*copies.values()]
+
+        def call(grad: Tensor, scores: Tensor, *places: Tensor) -> Sequence[Any]:
+            with torch.enable_grad():
+                leaf = scores.detach().requires_grad_()
+                result, _ = self._run_as_it_is(copies, (leaf, *places))
+                result = self._checked(result, Places(*places)).to(scores.dtype)
+            if not result.requires_grad:
+                return [torch.zeros_like(scores), *[None] * len(wanted)]
+            _check_leaves(self.name, result, [leaf, *wanted])
+            leaves = [leaf, *wanted]
+            found = torch.autograd.grad(result, leaves, grad, allow_unused=True)
+            of_scores = torch.zeros_like(scores) if found[0] is None else found[0]
+            return [of_scores, *found[1:]]
+
+        return call
+
+    def _run_as_it_is(
+        self, copies: dict[int, Tensor], arguments: Sequence[Tensor]
+    ) -> tuple[Any, _Calls]:
+        """Call the mapped function itself, captured tensors replaced by copies."""
+        first, *others = arguments
+        if self.has_score:
+            first = first.to(self.dtype)
+        with _Calls(copies) as calls:
+            try:
+                result = self._mapped(first, *others)
+            except (RuntimeError, ValueError) as error:
+                refused = _refusal(self.name, str(error))
+                if refused is None:
+                    raise
+                raise refused from error
+        if calls.has_changed():
+            raise ValueError(
+                f"{self.name}: changes a captured tensor in place; expected a function "
+                "that only reads what it captures"
+            )
+        return result, calls
+
+    def _checked(self, result: Any, places: Places) -> Tensor:
+        """Return a result of the mapped function, refused if it is no scalar of each."""
+        shape, expected = result.shape, places.shape()
+        if shape != expected:
+            raise ValueError(
+                f"{self.name}: returned a tensor of shape {tuple(shape[4:])} for a pair; "
+                "expected a scalar, of shape ()"
+            )
+        dtype = result.dtype
+        if self.has_score:
+            if not (dtype.is_floating_point or dtype is torch.bool):
+                raise TypeError(
+                    f"score_mod: returned {dtype}; expected a floating tensor or bool"
+                )
+            # what is read of the score is cast too, so that all numbers are its own
+            return result.to(self.dtype)
+        if dtype is not torch.bool:
+            raise TypeError(f"mask_mod: returned {dtype}; expected torch.bool")
+        return result
+
+    # ---- records ---------------------------------------------------------------------
+
+    def _forward_of(self, places: Places, example: Sequence[Tensor]) -> Recorded:
+        if places.shape() not in self._forwards:
+
+            def call(*arguments: Tensor) -> Tensor:
+                result, _ = self._run_as_it_is({}, arguments)
+                own = Places(*arguments[-4:])
+                return self._checked(result, own)
+
+            with torch.no_grad():
+                recorded = self._record(call, (*example, *places))
+            self._forwards[places.shape()] = recorded
+        return self._forwards[places.shape()]
+
+    def _record(
+        self, call: Call, arguments: Sequence[Tensor], copies: Sequence[Tensor] = ()
+    ) -> Recorded:
+        """Record the operators of a call; captured tensors become inputs.
+
+        Of a backward, `copies` are the tensors whose gradients it returns.
+        """
+        from torch.fx.experimental.proxy_tensor import make_fx
+
+        module: Any = make_fx(call)(*arguments)
+        graph = module.graph
+        inputs: dict[int, Any] = {}  # by place
+        last = [node for node in graph.nodes if node.op == "placeholder"][-1]
+        for node in [*graph.nodes]:
+            if node.op != "get_attr" or _is_constant(node):
+                continue
+            place = self._place_of(getattr(module, node.target))
+            if place not in inputs:
+                with graph.inserting_after(last):
+                    inputs[place] = last = graph.placeholder(f"captured_{place}")
+            node.replace_all_uses_with(inputs[place])
+            graph.erase_node(node)
+        totals = []
+        if not any(_changes_memory(node) for node in graph.nodes):
+            _leave_out_sums(graph)
+            totals = _add_in_place(graph, last, copies)
+            graph.eliminate_dead_code()
+        module.recompile()
+        return Recorded(module.forward, [*inputs], totals)
+
+
+def _run(
+    recorded: Recorded,
+    arguments: Sequence[Tensor],
+    captured: Sequence[Tensor],
+    totals: Sequence[Tensor],
+) -> Any:
+    read = [captured[place] for place in recorded.captured]
+    written = [totals[place] for place in recorded.totals]
+    return recorded.run(*arguments, *read, *written)
+
+
+# ---- graphs of recorded calls --------------------------------------------------------
+
+
+def _leave_out_sums(graph: Any) -> None:
+    """Leave out sums over axes of one number, each of which would copy a block."""
+    for node in [*graph.nodes]:
+        if node.target is not torch.ops.aten.sum.dim_IntList or len(node.args) != 3:
+            continue
+        summed, axes, keeps = node.args
+        value = summed.meta.get("val")
+        if not (keeps and axes and isinstance(value, Tensor) and not node.kwargs):
+            continue
+        if all(value.shape[axis] == 1 for axis in axes):
+            node.replace_all_uses_with(summed)
+            graph.erase_node(node)
+
+
+def _add_in_place(graph: Any, last: Any, copies: Sequence[Tensor]) -> list[int]:
+    """Let gradients of what is indexed be added to their totals where they are made.
+
+    Otherwise each block would fill an array of the size of the captured tensor. Inputs
+    for totals are put behind `last`. Returned are the places of the totals.
+    """
+    totals = []
+    (output,) = [node for node in graph.nodes if node.op == "output"]
+    results = output.args[0]
+    for place, copy in enumerate(copies):
+        made = results[1 + place]
+        if getattr(made, "target", None) is not torch.ops.aten.index_put.default:
+            continue
+        zeros, indices, values, *adds = made.args
+        is_zeros = zeros.target is torch.ops.aten.new_zeros.default
+        is_alone = len(made.users) == len(zeros.users) == 1 and results.count(made) == 1
+        value = values.meta.get("val")
+        if not (is_zeros and is_alone and adds == [True] and not made.kwargs):
+            continue
+        if value is None or value.dtype != copy.dtype or copy.dtype.itemsize == 2:
+            continue
+        with graph.inserting_after(last):
+            last = graph.placeholder(f"total_{place}")
+        with graph.inserting_before(made):
+            target = torch.ops.aten.index_put_.default
+            graph.call_function(target, (last, indices, values, True))
+        results = [*results[: 1 + place], None, *results[2 + place :]]
+        totals.append(place)
+    output.args = (results,)
+    return totals
+
+
+def _mapped(function: Call, has_score: bool) -> Call:
+    """Map a function of one pair over keys, queries, heads and batch items."""
+    for axis in (3, 2, 1, 0):
+        places: list[int | None] = [None] * 4
+        places[axis] = 0
+        score: tuple[int, ...] = (0,) if has_score else ()
+        function = torch.vmap(function, in_dims=(*score, *places))
+    return function
+
+
+def _is_constant(node: Any) -> bool:
+    """Return True for a number in the text of a function, which nobody can change."""
+    return all(
+        getattr(user.target, "_opname", "") == "lift_fresh_copy" for user in node.users
+    )
+
+
+def _changes_memory(node: Any) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and schema.is_mutable
+
+
+def _check_leaves(name: str, result: Tensor, leaves: Sequence[Tensor]) -> None:
+    """Refuse a result that depends on a captured tensor itself, not on its copy."""
+    known = {id(leaf) for leaf in leaves}
+    seen, remaining = set(), [result.grad_fn]
+    while remaining:
+        node = remaining.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        variable = getattr(node, "variable", None)
+        if isinstance(variable, Tensor) and id(variable) not in known:
+            raise ValueError(
+                f"{name}: gives a captured tensor that requires a gradient to an "
+                "autograd.Function; expected one that it computes with by operators of "
+                "torch, or a detached one"
+            )
+        remaining += [following for following, _ in node.next_functions]
+
+
+# ---- calls of one function -----------------------------------------------------------
+
+
+def _refusal(name: str, message: str) -> Exception | None:
+    """Return the error for a message of `torch.vmap`; None of another message."""
+    if "randomness" in message:
+        return ValueError(
+            f"{name}: draws random numbers; expected a function of its arguments and of "
+            "the tensors that it captures"
+        )
+    if ".item()" in message or "control flow" in message:
+        return ValueError(
+            f"{name}: decides by the numbers of its arguments (if, .item()); expected "
+            "operators of torch alone, as torch.where"
+        )
+    if "is not possible because there exists a Tensor" in message:
+        return ValueError(
+            f"{name}: changes a captured tensor in place; expected a function that only "
+            "reads what it captures"
+        )
+    if "must only return Tensors" in message:
+        return TypeError(f"{name}: returned no tensor; expected a scalar tensor")
+    return None
+
+
+class _Calls(TorchFunctionMode):
+    """Calls of torch inside of a function of pairs.
+
+    It notes which tensors come from outside, gives copies in place of some of them, and
+    lets the function index by scalars, as FlexAttention does.
+
+    Parameters
+    ----------
+    copies : dict of Tensor by int
+        What a tensor is replaced by, by the tensor's identity.
+    """
+
+    def __init__(self, copies: dict[int, Tensor]) -> None:
+        super().__init__()
+        self._copies = copies
+        self._outside: dict[int, tuple[Tensor, int]] = {}
+        # kept, so that no other tensor has their identity
+        self._inside: dict[int, Tensor] = {}
+
+    def captured(self) -> list[Tensor]:
+        return [tensor for tensor, _ in self._outside.values()]
+
+    def has_changed(self) -> bool:
+        pairs = self._outside.values()
+        return any(_version(tensor) != version for tensor, version in pairs)
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        args = self._replaced(args)
+        kwargs = self._replaced(kwargs or {})
+        indices = None
+        if func is Tensor.__getitem__:
+            indices = _as_indices(args[0], args[1])
+        if indices is not None:
+            result = torch.ops.aten.index(args[0], indices)
+        else:
+            result = func(*args, **kwargs)
+        for tensor in _plain_tensors(result):
+            if id(tensor) not in self._outside:
+                self._inside[id(tensor)] = tensor
+        return result
+
+    def _replaced(self, value: Any) -> Any:
+        """Return arguments, tensors that have a copy replaced by it."""
+        if isinstance(value, Tensor):
+            for tensor in _plain_tensors(value):
+                if id(tensor) not in self._inside:
+                    self._outside.setdefault(id(tensor), (tensor, _version(tensor)))
+            return self._copies.get(id(value), value)
+        if type(value) in (tuple, list):
+            return type(value)([self._replaced(item) for item in value])
+        if type(value) is dict:
+            return {name: self._replaced(item) for name, item in value.items()}
+        return value
+
+
+def _plain_tensors(value: Any) -> Iterator[Tensor]:
+    """Yield the tensors in a value that `torch.vmap` does not map over."""
+    if isinstance(value, Tensor):
+        if not torch._C._functorch.is_functorch_wrapped_tensor(value):
+            yield value
+    elif isinstance(value, (tuple, list)):
+        yield from itertools.chain.from_iterable(map(_plain_tensors, value))
+
+
+def _version(tensor: Tensor) -> int:
+    """Return how often a tensor was changed; those of inference mode do not count it."""
+    return 0 if tensor.is_inference() else tensor._version
+
+
+def _as_indices(tensor: Any, index: Any) -> list[Tensor | None] | None:
+    """Return an index as one for each axis, None where the usual way may take it.
+
+    An index of one number is a number to Python, which `torch.vmap` does not have.
+    """
+    items = list(index) if isinstance(index, tuple) else [index]
+    if not any(_is_scalar_index(item) for item in items):
+        return None
+    indices: list[Tensor | None] = []
+    for item in items:
+        if isinstance(item, Tensor) and item.dtype in _INDICES:
+            indices.append(item)
+        elif type(item) is int:
+            indices.append(torch.tensor(item))
+        elif isinstance(item, slice) and item == _WHOLE:
+            indices.append(None)
+        else:
+            return None
+    return indices
+
+
+def _is_scalar_index(item: Any) -> bool:
+    return isinstance(item, Tensor) and item.dim() == 0 and item.dtype in _INDICES
