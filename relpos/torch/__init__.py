@@ -23,6 +23,7 @@ from relpos._suggestions import absent as _absent, publish as _publish
 from relpos.torch._attention import *
 from relpos.torch._biases import *
 from relpos.torch._encodings import *
+from relpos.torch._flex import *
 from relpos.torch._indexer import *
 from relpos.torch._schemes import *
 from relpos.torch._schemes import SCHEMES as _SCHEMES

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from relpos._attention.keywords import Off
     from relpos.torch._keywords import AttentionKeywords, SchemeValues, Values
-    from relpos.torch._pair_functions import PairFunction
+    from relpos.torch._pair_functions import ScoreFunction
 
 __all__ = ["AttentionOutput", "attention"]
 
@@ -149,7 +149,7 @@ def attention(
     return_weights: bool = False,
     num_threads: int | None = None,
     rng: int | Tensor | torch.Generator | None = None,
-    score_mod: PairFunction | None = None,
+    score_mod: ScoreFunction | None = None,
     block_mask: BlockMask | None = None,
 ) -> Tensor | AttentionOutput:
     r"""Softmax attention with any mix of relative-position terms, on tensors.
@@ -214,6 +214,13 @@ def attention(
         Seed of dropout, or the generator that makes it; by default torch's own, which
         `torch.manual_seed` sets. An integer drops what it drops in `relpos.attention`.
         A Generator is not compiled.
+    score_mod, block_mask : optional
+        A function of each score and a mask of blocks, as in `flex_attention`. The
+        function sees the scaled scores, before `softcap`, masks and sinks; of several
+        batch axes, b counts their items one after the other. Beside them a call takes
+        `scale`, `enable_gqa`, `softcap`, `is_causal`, `query_offset`, `window`,
+        `key_ranges`, `key_lengths`, `key_blocks`, `block_size`, `sinks`, `return_lse`,
+        `num_threads` and a bool `attn_mask`.
 
     Returns
     -------
@@ -229,6 +236,9 @@ def attention(
         numbers: a masked tensor, or a CausalBias that is not `attn_mask`.
     NotImplementedError
         For forward-mode or second derivatives, and gradients of the weights.
+    ValueError
+        An argument is given together with `score_mod` or `block_mask` that they do not
+        go with.
 
     References
     ----------

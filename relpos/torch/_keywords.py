@@ -13,8 +13,10 @@ from relpos._attention.keywords import Flag
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
+    from torch.nn.attention.flex_attention import BlockMask
 
     from relpos._checks import Array
+    from relpos.torch._pair_functions import ScoreFunction
 
 
 class Computed(TypedDict, total=False):
@@ -73,6 +75,8 @@ class ScoresKeywords(Computed, Masks, Biases, total=False):
 class AttentionKeywords(Keywords[Flag], Biases, total=False):
     rel_key: Tensor | None
     rel_value: Tensor | None
+    score_mod: ScoreFunction | None
+    block_mask: BlockMask | None
 
 
 class ShawKeywords(Keywords[Flag], Masks, Biases, total=False):

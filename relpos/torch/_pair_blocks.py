@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from relpos.torch._functions import Reverse, Gradients, no_forward_mode
+from relpos.torch._functions import Gradients, Reverse
 from relpos.torch._pair_functions import PairFunction, Places
 from relpos.torch._pair_masks import Hidden, Part, Visible
 from relpos.torch._tracing import apply
@@ -77,7 +77,7 @@ class Problem:
     out_dtype: torch.dtype
     threads: int | None
     keeps: bool = True  # results for a backward
-    name: str = "attention"
+    name: str = "flex_attention"
     parts: list[Part] = field(default_factory=list)
 
     def functions(self) -> list[PairFunction]:
@@ -102,7 +102,7 @@ class Problem:
     # ---- the methods that `Gradients` calls ------------------------------------------
 
     def run_backward(self, needs_grad: Sequence[bool], *args: Any) -> Sequence[Tensor]:
-        with _threads(self.threads), torch.autocast("cpu", enabled=False):
+        with _as_called(self):
             return _backward(self, needs_grad, *args)
 
     def vmap_backward(self, *args: Any) -> Any:
@@ -152,9 +152,8 @@ class AttendPairs(Reverse):
     @staticmethod
     def forward(problem: Problem, *tensors: Any) -> Any:
         query, key, value, sinks = tensors[:4]
-        with torch.no_grad(), _threads(problem.threads):
-            with torch.autocast("cpu", enabled=False):
-                return _forward(problem, query, key, value, sinks)
+        with torch.no_grad(), _as_called(problem):
+            return _forward(problem, query, key, value, sinks)
 
     @staticmethod
     def alone(problem: Problem, *tensors: Any) -> Any:
@@ -246,7 +245,9 @@ def _heads(sizes: Sizes, most: int) -> int:
 
 def _divisor(number: int, most: int) -> int:
     """Return the largest divisor of a number that is at most `most`, or 1."""
-    return max((n for n in range(1, number + 1) if not number % n and n <= most), default=1)
+    return max(
+        (n for n in range(1, number + 1) if not number % n and n <= most), default=1
+    )
 
 
 class _Keys(NamedTuple):
@@ -287,7 +288,7 @@ def _places(part: Part, keys: Tensor) -> Places:
 
 def _pieces(problem: Problem, keys: int) -> list[int]:
     """Return the numbers of keys of the calls of score_mod in one block."""
-    if keys == problem.sizes.keys or keys <= _PIECE:
+    if not problem.visible.selects() or keys <= _PIECE:
         return [keys]
     whole, rest = divmod(keys, _PIECE)
     return [_PIECE] * whole + [rest] * (rest > 0)
@@ -316,7 +317,9 @@ def _by_key_head(tensor: Tensor, heads: int) -> Tensor:
     return tensor.reshape(len(tensor), heads, -1, tensor.shape[-1])
 
 
-def _rows(problem: Problem, part: Part, keys: _Keys, tensors: Sequence[Tensor]) -> _Rows:
+def _rows(
+    problem: Problem, part: Part, keys: _Keys, tensors: Sequence[Tensor]
+) -> _Rows:
     query, key, value = tensors
     heads = _key_heads(problem, part)
     own = query[part].to(problem.dtype) * problem.scale
@@ -376,7 +379,11 @@ def _hide(pairs: Tensor, columns: slice | Tensor, flags: Tensor, number: float) 
 
 
 def _modified(
-    problem: Problem, part: Part, keys: _Keys, scores: Tensor, captured: Sequence[Tensor]
+    problem: Problem,
+    part: Part,
+    keys: _Keys,
+    scores: Tensor,
+    captured: Sequence[Tensor],
 ) -> Tensor:
     """Return the results of score_mod for all pairs of a block."""
     function = problem.score_mod
@@ -532,7 +539,9 @@ def _backward(
             subtracted = delta[part] * inverse[part]
             weights = _weights(made.logits, row_max[part])
             factors = own, subtracted, weights
-            _add_gradients(problem, part, keys, rows, made, factors, by_function, totals)
+            _add_gradients(
+                problem, part, keys, rows, made, factors, by_function, totals
+            )
     gradients = [totals.query, totals.key, totals.value, None, *totals.captured]
     originals = [query, key, value, sinks, *wanted]
     if sinks is not None and needs_grad[3]:
@@ -610,14 +619,14 @@ def _through_function(
 
 
 @contextmanager
-def _threads(count: int | None) -> Iterator[None]:
-    """Let torch use so many threads, as `num_threads` says."""
-    if count is None:
-        yield
-        return
+def _as_called(problem: Problem) -> Iterator[None]:
+    """Let torch use the threads of a call, and round nothing by autocast."""
     before = torch.get_num_threads()
-    torch.set_num_threads(count)
+    if problem.threads is not None:
+        torch.set_num_threads(problem.threads)
     try:
-        yield
+        with torch.autocast("cpu", enabled=False):
+            yield
     finally:
-        torch.set_num_threads(before)
+        if problem.threads is not None:
+            torch.set_num_threads(before)

@@ -88,8 +88,8 @@ def _check_arguments(tensors: dict[str, Tensor], values: Values) -> None:
     for name in [*tensors, *values]:
         if name not in TAKEN:
             raise ValueError(
-                f"{called(name)}: given together with score_mod or block_mask; expected "
-                "none, as score_mod can add such a term itself"
+                f"{called(name)}: given together with score_mod or block_mask; "
+                "expected none, as score_mod can add such a term itself"
             )
     mask = tensors.get("attn_mask")
     if mask is not None and mask.dtype is not torch.bool:

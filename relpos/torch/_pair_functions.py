@@ -20,6 +20,8 @@ from relpos._checks import kind_of
 
 #: A function of tensors that returns one, or one of gradients that returns several.
 Call = Callable[..., Any]
+#: score_mod, of a score and the places of its batch item, head, query and key.
+ScoreFunction = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 _INDICES = torch.int8, torch.int16, torch.int32, torch.int64
 _WHOLE = slice(None)
 
@@ -92,7 +94,7 @@ class PairFunction:
         if self.is_traced:
             try:
                 self._forward_of(places, example)
-            except Exception:  # the call below raises it again, or runs
+            except Exception:  # noqa: BLE001 - the call below raises it again, or runs
                 self.is_traced = False
         if not self.is_traced:
             result, calls = self._run_as_it_is({}, (*example, *places))
@@ -175,15 +177,17 @@ class PairFunction:
         wanted = [*copies.values()]
 
         def call(grad: Tensor, scores: Tensor, *places: Tensor) -> Sequence[Any]:
-            with torch.enable_grad():
+            # hooks of the caller, as those of checkpointing, are for its own tensors
+            hooks = torch.autograd.graph.saved_tensors_hooks(_same, _same)
+            with torch.enable_grad(), hooks:
                 leaf = scores.detach().requires_grad_()
                 result, _ = self._run_as_it_is(copies, (leaf, *places))
                 result = self._checked(result, Places(*places)).to(scores.dtype)
-            if not result.requires_grad:
-                return [torch.zeros_like(scores), *[None] * len(wanted)]
-            _check_leaves(self.name, result, [leaf, *wanted])
-            leaves = [leaf, *wanted]
-            found = torch.autograd.grad(result, leaves, grad, allow_unused=True)
+                if not result.requires_grad:
+                    return [torch.zeros_like(scores), *[None] * len(wanted)]
+                leaves = [leaf, *wanted]
+                _check_leaves(self.name, result, leaves)
+                found = torch.autograd.grad(result, leaves, grad, allow_unused=True)
             of_scores = torch.zeros_like(scores) if found[0] is None else found[0]
             return [of_scores, *found[1:]]
 
@@ -212,12 +216,12 @@ class PairFunction:
         return result, calls
 
     def _checked(self, result: Any, places: Places) -> Tensor:
-        """Return a result of the mapped function, refused if it is no scalar of each."""
+        """Return a result of the mapped function, if it is a scalar of each pair."""
         shape, expected = result.shape, places.shape()
         if shape != expected:
             raise ValueError(
-                f"{self.name}: returned a tensor of shape {tuple(shape[4:])} for a pair; "
-                "expected a scalar, of shape ()"
+                f"{self.name}: returned a tensor of shape {tuple(shape[4:])} for a "
+                "pair; expected a scalar, of shape ()"
             )
         dtype = result.dtype
         if self.has_score:
@@ -337,6 +341,10 @@ def _add_in_place(graph: Any, last: Any, copies: Sequence[Tensor]) -> list[int]:
     return totals
 
 
+def _same(tensor: Tensor) -> Tensor:
+    return tensor
+
+
 def _mapped(function: Call, has_score: bool) -> Call:
     """Map a function of one pair over keys, queries, heads and batch items."""
     for axis in (3, 2, 1, 0):
@@ -371,9 +379,9 @@ def _check_leaves(name: str, result: Tensor, leaves: Sequence[Tensor]) -> None:
         variable = getattr(node, "variable", None)
         if isinstance(variable, Tensor) and id(variable) not in known:
             raise ValueError(
-                f"{name}: gives a captured tensor that requires a gradient to an "
-                "autograd.Function; expected one that it computes with by operators of "
-                "torch, or a detached one"
+                f"{name}: computes with a captured tensor that requires a gradient "
+                "in a way that is not seen; expected it as an argument of an operator of "
+                "torch, or in a list, tuple or dict of these types themselves"
             )
         remaining += [following for following, _ in node.next_functions]
 
@@ -385,8 +393,8 @@ def _refusal(name: str, message: str) -> Exception | None:
     """Return the error for a message of `torch.vmap`; None of another message."""
     if "randomness" in message:
         return ValueError(
-            f"{name}: draws random numbers; expected a function of its arguments and of "
-            "the tensors that it captures"
+            f"{name}: draws random numbers; expected a function of its arguments and "
+            "of the tensors that it captures"
         )
     if ".item()" in message or "control flow" in message:
         return ValueError(
@@ -395,8 +403,8 @@ def _refusal(name: str, message: str) -> Exception | None:
         )
     if "is not possible because there exists a Tensor" in message:
         return ValueError(
-            f"{name}: changes a captured tensor in place; expected a function that only "
-            "reads what it captures"
+            f"{name}: changes a captured tensor in place; expected a function that "
+            "only reads what it captures"
         )
     if "must only return Tensors" in message:
         return TypeError(f"{name}: returned no tensor; expected a scalar tensor")
@@ -453,6 +461,8 @@ class _Calls(TorchFunctionMode):
                 if id(tensor) not in self._inside:
                     self._outside.setdefault(id(tensor), (tensor, _version(tensor)))
             return self._copies.get(id(value), value)
+        if isinstance(value, tuple) and hasattr(value, "_make"):
+            return value._make(map(self._replaced, value))
         if type(value) in (tuple, list):
             return type(value)([self._replaced(item) for item in value])
         if type(value) is dict:
@@ -470,7 +480,7 @@ def _plain_tensors(value: Any) -> Iterator[Tensor]:
 
 
 def _version(tensor: Tensor) -> int:
-    """Return how often a tensor was changed; those of inference mode do not count it."""
+    """Return how often a tensor was changed; those of inference mode do not count."""
     return 0 if tensor.is_inference() else tensor._version
 
 

@@ -18,7 +18,8 @@ from relpos._attention.problem import Problem
 from relpos._attention.rules import UNBOUNDED
 from relpos._checks import kind_of
 
-_FLEX = "torch.nn.attention.flex_attention"
+#: The module of FlexAttention, which relpos does not load.
+FLEX = "torch.nn.attention.flex_attention"
 #: What relpos reads of a BlockMask.
 _ATTRIBUTES = ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices")
 _ATTRIBUTES += ("BLOCK_SIZE", "seq_lengths", "mask_mod")
@@ -81,6 +82,10 @@ class Visible:
     def varies(self, axis: int) -> bool:
         """Return True where blocks differ along the axis of items 0 or of heads 1."""
         return any(flags.varies(axis) for flags in self.blocks)
+
+    def selects(self) -> bool:
+        """Return True where blocks of queries may see fewer keys than all."""
+        return self.begin is not None or bool(self.blocks)
 
     def rows(self) -> int | None:
         """Return how many queries the shortest blocks have; None without any."""
@@ -184,11 +189,16 @@ def visible_of(problem: Problem, count: int, mask: Tensor | None) -> Visible:
             ranges = ranges.expand(1, sizes.Lq, 2)
         else:
             ranges = ranges.expand(whole).reshape(count, sizes.Lq, 2)
-        begin, end = torch.maximum(begin, ranges[..., 0]), torch.minimum(end, ranges[..., 1])
+        begin, end = (
+            torch.maximum(begin, ranges[..., 0]),
+            torch.minimum(end, ranges[..., 1]),
+        )
         is_bounded = True
     if "key_lengths" in operands:
         lengths = _of_items(operands["key_lengths"], problem.batch, count)
-        begin, end = torch.broadcast_tensors(begin, torch.minimum(end, lengths[:, None]))
+        begin, end = torch.broadcast_tensors(
+            begin, torch.minimum(end, lengths[:, None])
+        )
         is_bounded = True
     if is_bounded:
         visible.begin, visible.end = torch.broadcast_tensors(begin, end)
@@ -232,7 +242,7 @@ def whole_mask(mask: Tensor, batch: tuple[int, ...], count: int) -> Tensor:
 
 def is_block_mask(value: object) -> bool:
     # whoever has one has loaded the module
-    kind = getattr(sys.modules.get(_FLEX), "BlockMask", None)
+    kind = getattr(sys.modules.get(FLEX), "BlockMask", None)
     return kind is not None and isinstance(value, kind)
 
 
@@ -276,7 +286,9 @@ def flags_of(mask: Any, sizes: tuple[int, int, int, int]) -> BlockFlags:
     return BlockFlags(seen, rows, columns, partly)
 
 
-def _listed(name: str, counts: Tensor, indices: Tensor, grid: tuple[int, int]) -> Tensor:
+def _listed(
+    name: str, counts: Tensor, indices: Tensor, grid: tuple[int, int]
+) -> Tensor:
     """Return flags (B, H, *grid) of listed blocks: the first of each row count."""
     if indices.dim() != 4 or indices.shape[:-1] != counts.shape:
         raise ValueError(
