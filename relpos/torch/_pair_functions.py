@@ -217,6 +217,10 @@ class PairFunction:
 
     def _checked(self, result: Any, places: Places) -> Tensor:
         """Return a result of the mapped function, if it is a scalar of each pair."""
+        if not isinstance(result, Tensor):
+            raise TypeError(
+                f"{self.name}: returned {kind_of(result)}; expected a scalar tensor"
+            )
         shape, expected = result.shape, places.shape()
         if shape != expected:
             raise ValueError(
@@ -380,8 +384,8 @@ def _check_leaves(name: str, result: Tensor, leaves: Sequence[Tensor]) -> None:
         if isinstance(variable, Tensor) and id(variable) not in known:
             raise ValueError(
                 f"{name}: computes with a captured tensor that requires a gradient "
-                "in a way that is not seen; expected it as an argument of an operator of "
-                "torch, or in a list, tuple or dict of these types themselves"
+                "in a way that is not seen; expected it as an argument of an operator "
+                "of torch, or in a list, tuple or dict of these types themselves"
             )
         remaining += [following for following, _ in node.next_functions]
 

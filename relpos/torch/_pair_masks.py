@@ -293,13 +293,13 @@ def _listed(
     if indices.dim() != 4 or indices.shape[:-1] != counts.shape:
         raise ValueError(
             f"block_mask: got {name}_num_blocks of shape {tuple(counts.shape)} and "
-            f"{name}_indices of shape {tuple(indices.shape)}; expected (B, H, rows) and "
-            "(B, H, rows, n)"
+            f"{name}_indices of shape {tuple(indices.shape)}; expected (B, H, rows) "
+            "and (B, H, rows, n)"
         )
     if counts.shape[-1] != grid[0]:
         raise ValueError(
-            f"block_mask: got {name}_num_blocks with {counts.shape[-1]} rows of blocks; "
-            f"expected {grid[0]}"
+            f"block_mask: got {name}_num_blocks with {counts.shape[-1]} rows of "
+            f"blocks; expected {grid[0]}"
         )
     listed = torch.arange(indices.shape[-1]) < counts[..., None]
     wrong = listed & ((indices < 0) | (indices >= grid[1]))

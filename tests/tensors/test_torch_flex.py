@@ -454,7 +454,6 @@ class Pair(NamedTuple):
 
 def test_captured_tensors_in_other_objects():
     """They are seen in tuples and lists; a subclass of list is refused."""
-    query, key, value = tensors()
 
     class Tensors(list):
         pass
@@ -500,13 +499,14 @@ def test_function_that_changes_after_the_forward():
     biases = [table(H, LK, seed=seed).requires_grad_() for seed in (1, 2)]
     outs = []
     for n in range(2):
-        # n is read when the function is called
-        outs.append(
-            flex_attention(query, key, value, lambda s, b, h, i, j: s + biases[n][h, j])
-        )
+
+        def function(score, b, h, i, j):
+            return score + biases[n][h, j]  # noqa: B023 - n is read by each call
+
+        outs.append(flex_attention(query, key, value, function))
     for out in outs:
         out.square().sum().backward()
-    for bias, out in zip(biases, outs, strict=True):
+    for bias in biases:
         mask = bias.detach()[:, None].requires_grad_()
         wanted = scaled_dot_product_attention(query, key, value, attn_mask=mask)
         wanted.square().sum().backward()
@@ -527,7 +527,7 @@ def test_second_derivatives_are_refused():
     query, key, value = [x.requires_grad_() for x in tensors()]
     out = flex_attention(query, key, value, by_distance)
     (grad,) = torch.autograd.grad(out.sum(), query, create_graph=True)
-    with pytest.raises(NotImplementedError, match="relpos.torch.flex_attention"):
+    with pytest.raises(NotImplementedError, match=r"relpos.torch.flex_attention"):
         grad.sum().backward()
 
 

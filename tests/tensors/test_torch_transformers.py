@@ -778,3 +778,18 @@ def test_a_model_that_transformers_leaves_eager_is_refused(monkeypatch):
     ):
         rt.replace_attention(model)
     assert state_of(model) == before
+
+
+def test_the_registered_function_has_a_public_name():
+    rt.register()
+    registered = transformers.AttentionInterface()["relpos"]
+    assert registered is rt.attention_interface
+    assert registered.__module__ == "relpos.torch"
+    x = torch.randn(2, 4, 5, 8, requires_grad=True)
+    out, weights = rt.attention_interface(
+        torch.nn.Module(), x, x, x, None, is_causal=True, softcap=3.0
+    )
+    wanted = rt.attention(x, x, x, is_causal=True, softcap=3.0)
+    assert weights is None and torch.equal(out, wanted.transpose(1, 2))
+    with pytest.raises(ValueError, match="sliding_window"):
+        rt.attention_interface(torch.nn.Module(), x, x, x, None, sliding_window=2)

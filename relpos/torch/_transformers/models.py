@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 
 from relpos._checks import as_flag
 from relpos._tested import warn_of_newer
 
-__all__ = ["register", "replace_attention"]
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["attention_interface", "register", "replace_attention"]
 
 
 def register() -> None:
@@ -54,11 +59,100 @@ def register() -> None:
     torch.Size([1, 3, 16])
     """
     _need_transformers()
+    import relpos.torch
     from relpos.torch._transformers.adapters.chosen import refuse_choices
     from relpos.torch._transformers.interface.registry import register as add
 
-    add()
+    add(relpos.torch.attention_interface)
     refuse_choices()
+
+
+def attention_interface(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    **keywords: Any,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    r"""Compute attention for a module of a model, as transformers calls it.
+
+    It is the function that `register` registers by the name "relpos". Others may hand
+    it on: a kernel of the Hub, or a library with a registry of its own. With the
+    letters of `attention`,
+
+    .. math::
+
+        out_i = \sum_j p_{ij} v_j, \quad
+        p_i = softmax_j \left(cap(scaling \; q_i k_j) + mask_{ij}\right)
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        The caller. Its ``is_causal`` counts where neither a mask nor the argument says
+        what is hidden, and its ``config`` says whether weights are asked for.
+    query, key, value : Tensor
+        (B, H, Lq, D), (B, Hk, Lk, D) and (B, Hk, Lk, Dv); H is a multiple of Hk.
+    attention_mask : Tensor, broadcasts to (B, H, Lq, Lk), or None
+        A boolean mask is True where a query may attend; a floating one is added.
+    dropout : float, default 0
+        Probability in [0, 1) that a weight is dropped. Pass 0 in evaluation.
+    scaling : float, optional
+        Default 1 / sqrt(D).
+    **keywords
+        ``is_causal`` (bool), ``softcap`` (float), ``sinks`` or ``s_aux`` (H,),
+        ``position_bias`` (..., H, Lq, Lk), ``sliding_window`` (int, the query's own key
+        included), ``query_offset`` (int), ``cu_seq_lens_q`` and ``cu_seq_lens_k`` (n + 1,),
+        ``indices`` (B, Lq, k), keys that an indexer picked, ``block_indices``
+        (B, G, Lq, n), blocks of keys, and ``output_attentions`` (bool). What has no
+        effect on the result is ignored.
+
+    Returns
+    -------
+    tuple
+        `out`, (B, Lq, H, Dv), with gradients, and the weights (B, H, Lq, Lk) where the
+        model asks for them, without; else None.
+
+    Raises
+    ------
+    ImportError
+        If transformers is not installed.
+    ValueError
+        An argument would change the result and has no counterpart in `attention`, or a
+        shape does not fit.
+
+    Warns
+    -----
+    UserWarning
+        An argument is unknown.
+
+    See Also
+    --------
+    register : Gives it to transformers, with the function that makes masks.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import relpos.torch
+    >>> module = torch.nn.Module()
+    >>> x = torch.zeros(1, 2, 3, 4)
+    >>> value = torch.arange(3.0).expand(1, 2, 1, 3).mT
+    >>> out, weights = relpos.torch.attention_interface(
+    ...     module, x, x, value, None, is_causal=True
+    ... )
+    >>> out[0, :, 0, 0], weights
+    (tensor([0.0000, 0.5000, 1.0000]), None)
+    """
+    try:
+        from relpos.torch._transformers.interface.registry import attention_function
+    except ImportError:
+        _need_transformers()
+        raise
+    return attention_function(
+        module, query, key, value, attention_mask, dropout, scaling, **keywords
+    )
 
 
 def replace_attention(
@@ -152,8 +246,8 @@ def _need_transformers() -> None:
         if exc.name != "transformers":
             raise
         raise ImportError(
-            "relpos.torch.register and replace_attention need transformers, which is "
-            "not installed; run `pip install transformers`, or "
+            "relpos.torch.register, replace_attention and attention_interface need "
+            "transformers, which is not installed; run `pip install transformers`, or "
             "in a checkout `pip install '.[transformers]'`",
             name="transformers",
         ) from exc
