@@ -151,7 +151,7 @@ def scores(
 def scores(
     query: Tensor, key: Tensor, *, terms: bool, **keywords: Unpack[ScoresKeywords]
 ) -> Tensor | dict[str, Tensor]: ...
-@shows_keywords(OTHERS, keywords_of(attention))
+@shows_keywords((*OTHERS, "score_mod", "block_mask"), keywords_of(attention))
 @twin(relpos.scores, TENSORS)
 def scores(
     query: Tensor, key: Tensor, *, terms: bool = False, **keywords: Any

@@ -97,7 +97,13 @@ OPTIONAL = {
     "panel.py": {"axes_of", "colormap_of", "frame", "panels_of"},
     "schemes.py": {"audit"},
     "page.py": {"draw_missing"},
-    "models.py": {"register", "replace_attention", "_need_transformers"},
+    "models.py": {
+        "attention_interface",
+        "register",
+        "replace_attention",
+        "_need_transformers",
+    },
+    "_pair_functions.py": {"_record"},
     "_tracing.py": {"is_differentiated"},
     "__main__.py": {"_torch_calls", "show_models"},
 }

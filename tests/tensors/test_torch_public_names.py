@@ -51,8 +51,8 @@ def test_every_name_is_in_both_or_has_a_reason():
 
 
 def test_functions_of_both_take_the_same_arguments():
-    """Functions on tensors have no out and no context."""
-    other = {"out", "return_context"}
+    """Functions on tensors have no out and no context, and functions of pairs."""
+    other = {"out", "return_context", "score_mod", "block_mask"}
     for name in {*relpos.__all__} & {*relpos.torch.__all__}:
         ours, theirs = getattr(relpos, name), getattr(relpos.torch, name)
         if isinstance(ours, type):

@@ -14,6 +14,7 @@ PAGES = {
     "docs/from-transformers.md": 15,
     "docs/models.md": 12,
     "docs/replace-attention.md": 25,
+    "docs/translate-score-mod.md": 48,
 }
 
 

@@ -104,8 +104,8 @@ def attention_interface(
     **keywords
         ``is_causal`` (bool), ``softcap`` (float), ``sinks`` or ``s_aux`` (H,),
         ``position_bias`` (..., H, Lq, Lk), ``sliding_window`` (int, the query's own key
-        included), ``query_offset`` (int), ``cu_seq_lens_q`` and ``cu_seq_lens_k`` (n + 1,),
-        ``indices`` (B, Lq, k), keys that an indexer picked, ``block_indices``
+        included), ``query_offset`` (int), ``cu_seq_lens_q`` and ``cu_seq_lens_k``
+        (n + 1,), ``indices`` (B, Lq, k), keys that an indexer picked, ``block_indices``
         (B, G, Lq, n), blocks of keys, and ``output_attentions`` (bool). What has no
         effect on the result is ignored.
 
@@ -131,6 +131,11 @@ def attention_interface(
     See Also
     --------
     register : Gives it to transformers, with the function that makes masks.
+
+    References
+    ----------
+    .. [1] Wolf et al., "Transformers: State-of-the-Art Natural Language Processing",
+       2020, arXiv:1910.03771.
 
     Examples
     --------
