@@ -52,9 +52,9 @@ if TYPE_CHECKING:
 __all__ = ["fire_attention", "graph_attention", "merge_attention"]
 __all__ += ["relative_global_attention", "shaw_attention", "transformer_xl_attention"]
 
-#: Parameters of `attention` on tensors, but for functions of pairs, with which tables do
-#: not go. ``shows_keywords((), _KEYWORDS)`` shows them all in the signature of a scheme;
-#: () is the list of those that are left out.
+#: Parameters of `attention` on tensors, but for functions of pairs, with which tables
+#: do not go. ``shows_keywords((), _KEYWORDS)`` shows them all in the signature of a
+#: scheme; () is the list of those that are left out.
 _KEYWORDS = keywords_of(attention)
 for _name in ("score_mod", "block_mask"):
     del _KEYWORDS[_name]
