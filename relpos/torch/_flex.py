@@ -190,5 +190,5 @@ def _check_aux(request: Any, with_lse: bool) -> None:
 
 
 def _aux_output(lse: Tensor | None) -> Any:
-    kind: Any = sys.modules[FLEX].AuxOutput  # type: ignore[attr-defined]
+    kind: Any = sys.modules[FLEX].AuxOutput
     return kind(lse=lse, max_scores=None)

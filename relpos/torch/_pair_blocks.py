@@ -130,9 +130,9 @@ def attend_pairs(
 def _find_captured(problem: Problem) -> None:
     for part in problem.parts:
         keys = _Keys.of(problem, part)
-        if not keys.count:
+        if not keys.number:
             continue
-        places = _places(part, keys.numbers[: _pieces(problem, keys.count)[0]])
+        places = _places(part, keys.numbers[: _pieces(problem, keys.number)[0]])
         with torch.autocast("cpu", enabled=False):
             if problem.score_mod is not None and not problem.score_mod.is_known:
                 example = torch.zeros(places.shape(), dtype=problem.dtype)
@@ -253,29 +253,30 @@ def _divisor(number: int, most: int) -> int:
 class _Keys(NamedTuple):
     """Keys that a block may see, as an index of the key axis and as numbers."""
 
-    index: slice | Tensor
+    of_axis: slice | Tensor
     numbers: Tensor
-    count: int
+    number: int
 
     @staticmethod
     def of(problem: Problem, part: Part) -> _Keys:
-        index = problem.visible.keys_of(part)
-        numbers = index
-        if isinstance(index, slice):
-            numbers = torch.arange(index.start, index.stop)
-        return _Keys(index, numbers, len(numbers))
+        own = problem.visible.keys_of(part)
+        if isinstance(own, slice):
+            numbers = torch.arange(own.start, own.stop)
+        else:
+            numbers = own
+        return _Keys(own, numbers, len(numbers))
 
     def rows_of(self, tensor: Tensor) -> Tensor:
         """Return the rows (..., keys, D) of a tensor."""
-        if isinstance(self.index, slice):
-            return tensor[..., self.index, :]
-        return tensor.index_select(-2, self.index)
+        if isinstance(self.of_axis, slice):
+            return tensor[..., self.of_axis, :]
+        return tensor.index_select(-2, self.of_axis)
 
     def add_rows(self, total: Tensor, rows: Tensor) -> None:
-        if isinstance(self.index, slice):
-            total[..., self.index, :] += rows
+        if isinstance(self.of_axis, slice):
+            total[..., self.of_axis, :] += rows
         else:
-            total.index_add_(-2, self.index, rows)
+            total.index_add_(-2, self.of_axis, rows)
 
 
 def _places(part: Part, keys: Tensor) -> Places:
@@ -345,7 +346,7 @@ def _logits(
 ) -> _Logits:
     scores = rows.query @ rows.key.transpose(-1, -2)
     shape = [own.stop - own.start for own in part]
-    scores = scores.view(*shape, keys.count)
+    scores = scores.view(*shape, keys.number)
     logits = scores
     if problem.score_mod is not None:
         logits = _modified(problem, part, keys, scores, captured.score)
@@ -389,7 +390,7 @@ def _modified(
     function = problem.score_mod
     assert function is not None
     results = []
-    pieces = _pieces(problem, keys.count)
+    pieces = _pieces(problem, keys.number)
     of_keys = keys.numbers.split(pieces)
     for own, numbers in zip(scores.split(pieces, -1), of_keys, strict=True):
         results.append(function(_places(part, numbers), (own,), captured))
@@ -442,7 +443,7 @@ def _forward(
     captured = problem.parted(problem.captured())
     for part in problem.parts:
         keys = _Keys.of(problem, part)
-        if keys.count:
+        if keys.number:
             rows = _rows(problem, part, keys, tensors)
             made = _logits(problem, part, keys, rows, captured)
             results = out[part], row_max[part], row_sum[part]
@@ -480,7 +481,7 @@ def _prepare_backward(
     """Record what the backward calls, while the function is what it was."""
     if problem.score_mod is None:
         return
-    pieces = _pieces(problem, keys.count)
+    pieces = _pieces(problem, keys.number)
     of_keys = keys.numbers.split(pieces)
     for own, numbers in zip(scores.split(pieces, -1), of_keys, strict=True):
         problem.score_mod.prepare_backward(_places(part, numbers), own)
@@ -532,7 +533,7 @@ def _backward(
     by_function = problem.parted(captured)
     for part in problem.parts:
         keys = _Keys.of(problem, part)
-        if keys.count:
+        if keys.number:
             rows = _rows(problem, part, keys, tensors)
             made = _logits(problem, part, keys, rows, by_function)
             own = grad_out[part].to(dtype) * inverse[part][..., None]
@@ -606,7 +607,7 @@ def _through_function(
     function = problem.score_mod
     assert function is not None
     of_scores = []
-    pieces = _pieces(problem, keys.count)
+    pieces = _pieces(problem, keys.number)
     parts = scores.split(pieces, -1), grad.split(pieces, -1), keys.numbers.split(pieces)
     for own, own_grad, numbers in zip(*parts, strict=True):
         places = _places(part, numbers)

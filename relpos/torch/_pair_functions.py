@@ -167,7 +167,7 @@ class PairFunction:
         for total, gradient in zip(totals, others, strict=True):
             if gradient is not None:
                 total += gradient
-        return of_scores  # type: ignore[no-any-return]
+        return of_scores
 
     def _copies_by_id(self) -> dict[int, Tensor]:
         return {id(self.captured[n]): copy for n, copy in self._copies.items()}

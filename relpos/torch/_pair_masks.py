@@ -21,8 +21,8 @@ from relpos._checks import kind_of
 #: The module of FlexAttention, which relpos does not load.
 FLEX = "torch.nn.attention.flex_attention"
 #: What relpos reads of a BlockMask.
-_ATTRIBUTES = ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices")
-_ATTRIBUTES += ("BLOCK_SIZE", "seq_lengths", "mask_mod")
+_ATTRIBUTES = ["kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices"]
+_ATTRIBUTES += ["BLOCK_SIZE", "seq_lengths", "mask_mod"]
 
 
 class Part(NamedTuple):

@@ -59,11 +59,10 @@ def register() -> None:
     torch.Size([1, 3, 16])
     """
     _need_transformers()
-    import relpos.torch
     from relpos.torch._transformers.adapters.chosen import refuse_choices
     from relpos.torch._transformers.interface.registry import register as add
 
-    add(relpos.torch.attention_interface)
+    add()
     refuse_choices()
 
 

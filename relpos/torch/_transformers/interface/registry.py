@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, TypedDict
 
 import torch
@@ -15,7 +15,7 @@ from transformers.utils.output_capturing import _active_collector
 
 from relpos._text import amount
 from relpos._warn import warn
-from relpos.torch import attention, graph_attention
+from relpos.torch import attention, attention_interface, graph_attention
 from relpos.torch._transformers.interface.names import (
     INSTALLED,
     WITHOUT_EFFECT,
@@ -53,14 +53,14 @@ NAME = "relpos"
 _OF_MASKS = {*inspect.signature(sdpa_mask).parameters, "dtype"}
 
 
-def register(function: Callable[..., Any]) -> None:
-    """Add an attention and the mask function, and inspect models from now on."""
+def register() -> None:
+    """Add the attention and the mask function, and inspect models from now on."""
     if "allow_is_causal_skip" not in _OF_MASKS:  # else it would be swallowed
         raise ValueError(
             f"sdpa_mask: got one of {INSTALLED} without the argument "
             "allow_is_causal_skip; expected one with it, by which masks are kept"
         )
-    AttentionInterface.register(NAME, function)
+    AttentionInterface.register(NAME, attention_interface)
     AttentionMaskInterface.register(NAME, visible_pairs)
     _look_at_models()
 
