@@ -197,8 +197,8 @@ def row(
         calls = calls_of(case, length, against == "over a dense bias")
         error = 0.0
         for found, wanted in zip(*[call() for call in calls], strict=True):
-            far = float((found - wanted).abs().max() / wanted.abs().max())
-            error = max(error, far)
+            far = (found - wanted).abs().max() / wanted.abs().max()
+            error = max(error, far.item())
         if error > FAR:
             raise SystemExit(f"{label}: the results differ by {error}")
         yardstick = timing.fma_yardstick(isa, "float32")

@@ -14,7 +14,7 @@ from typing import Any
 
 #: Whether torch itself is here. The examples of a page run only then.
 HAS_TORCH = find_spec("torch") is not None
-MODULES = ("torch", "torch.autograd", "torch.nn")
+MODULES = ("torch", "torch.autograd", "torch.nn", "torch.overrides")
 
 
 def member(owner: str, name: str) -> Any:

@@ -260,10 +260,9 @@ class _Keys(NamedTuple):
     @staticmethod
     def of(problem: Problem, part: Part) -> _Keys:
         own = problem.visible.keys_of(part)
-        if isinstance(own, slice):
-            numbers = torch.arange(own.start, own.stop)
-        else:
-            numbers = own
+        if not isinstance(own, slice):
+            return _Keys(own, own, len(own))
+        numbers = torch.arange(own.start, own.stop)
         return _Keys(own, numbers, len(numbers))
 
     def rows_of(self, tensor: Tensor) -> Tensor:
