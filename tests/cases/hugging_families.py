@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 import transformers
-from hugging_models import BATCH, LENGTH, TEXT, WIDTH, Case, build, padded, run
+from hugging_models import BATCH, LENGTH, TEXT, TEXTS, WIDTH, Case, build, padded, run
 
 import relpos.torch as rt
 from relpos.torch._transformers.adapters import sam, swin, table
@@ -93,6 +93,33 @@ def two_streams(model: Any, embeds: Any, left: bool = False) -> Any:
     streams = {"perm_mask": order, "target_mapping": places}
     out, _ = xlnet(model, embeds, left, **streams)
     return out, torch.ones(BATCH, 2, dtype=torch.bool)
+
+
+def globals_of(mask: Any) -> Any:
+    """Global tokens of two texts: one in the first, three in the second."""
+    found = torch.zeros_like(mask)
+    found[0, 0] = found[1, 4] = found[1, 5] = found[1, 7] = True
+    return found & mask
+
+
+def longformer(model: Any, embeds: Any, left: bool = False, far: bool = True) -> Any:
+    mask = padded(embeds.shape[1], left)
+    more = {"global_attention_mask": globals_of(mask).long()} if far else {}
+    out = model(inputs_embeds=embeds, attention_mask=mask.long(), **more)
+    return out.last_hidden_state, mask
+
+
+def led(model: Any, embeds: Any, answers: Any, left: bool = False) -> Any:
+    mask, own = padded(embeds.shape[1], left), padded(answers.shape[1], left)
+    out = model(
+        inputs_embeds=embeds,
+        attention_mask=mask.long(),
+        global_attention_mask=globals_of(mask).long(),
+        decoder_inputs_embeds=answers,
+        decoder_attention_mask=own.long(),
+        use_cache=False,
+    )
+    return out.last_hidden_state, own
 
 
 XLNET = {
@@ -200,6 +227,35 @@ CASES |= {
     "xlnet, one direction": Case(
         transformers.XLNetModel, {**XLNET, "attn_type": "uni"}, one_direction
     ),
+}
+
+LONGFORMER = {**ENCODER, "attention_window": 4, "attention_probs_dropout_prob": 0.0}
+LED = {
+    "vocab_size": 12,
+    "d_model": WIDTH,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 3,
+    "decoder_attention_heads": 3,
+    "encoder_ffn_dim": 16,
+    "decoder_ffn_dim": 16,
+    "max_encoder_position_embeddings": 32,
+    "max_decoder_position_embeddings": 32,
+    "attention_window": [4, 6],
+    "pad_token_id": 0,
+    "eos_token_id": None,
+}
+CASES |= {
+    "longformer": Case(
+        transformers.LongformerModel, LONGFORMER, longformer, in_float64=False
+    ),
+    "longformer, window alone": Case(
+        transformers.LongformerModel,
+        LONGFORMER,
+        partial(longformer, far=False),
+        in_float64=False,
+    ),
+    "led": Case(transformers.LEDModel, LED, led, TEXTS, in_float64=False),
 }
 
 

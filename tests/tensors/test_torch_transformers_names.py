@@ -49,6 +49,9 @@ MODEL_OF = {
     "VitsAttention": "vits",
     "XLNetModel": "xlnet",
     "XLNetRelativeAttention": "xlnet",
+    "LongformerSelfAttention": "longformer",
+    "LEDEncoderSelfAttention": "led",
+    "LEDDecoderAttention": "led",
 }
 MODEL_OF |= {
     f"{prefix}{part}": name

@@ -25,8 +25,7 @@ REASONS = {
         granite_speech.GraniteSpeechConformerAttention
         granite_speech_plus.GraniteSpeechPlusConformerAttention
         layoutlmv2.LayoutLMv2SelfAttention layoutlmv3.LayoutLMv3SelfAttention
-        led.LEDEncoderSelfAttention
-        longformer.LongformerSelfAttention longt5.LongT5LocalAttention
+        longt5.LongT5LocalAttention
         longt5.LongT5TransientGlobalAttention
         prophetnet.ProphetNetNgramSelfAttention roformer.RoFormerSelfAttention
         codegen.CodeGenAttention gptj.GPTJAttention gptj.GPTJFlashAttention2
@@ -53,7 +52,7 @@ REASONS = {
         grounding_dino.GroundingDinoMultiheadAttention groupvit.GroupViTAttention
         hiera.HieraMaskUnitAttention ibert.IBertSelfAttention
         imagegpt.ImageGPTAttention inkling2.Inkling2BlockAttentionResidual
-        led.LEDDecoderAttention lilt.LiltSelfAttention luke.LukeSelfAttention
+        lilt.LiltSelfAttention luke.LukeSelfAttention
         lxmert.LxmertAttention mask2former.Mask2FormerAttention
         megatron_bert.MegatronBertSelfAttention mgp_str.MgpstrAttention
         mm_grounding_dino.MMGroundingDinoBiMultiHeadAttention

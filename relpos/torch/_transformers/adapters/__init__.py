@@ -21,6 +21,7 @@ from relpos.torch._transformers.adapters import (  # noqa: F401
     indexers,
     inkling,
     inkling2,
+    longformer,
     mpnet,
     mpt,
     sam,
