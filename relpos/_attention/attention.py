@@ -345,9 +345,10 @@ def attention(
     are. Finite numbers in `rel_bias` and `attn_mask` alone never overflow: beyond
     ``finfo.max / (4 log2(e))``, 5.9e37 in float32, a number counts as that one, so that
     sums of several stay finite. Sums of `log_decay` are exact up to half of it. They
-    begin at the first key: after one of -1e12, those of later pairs are rounded to
-    1e-4. A weight below 2^-100 of the largest in its row is 0, in float64 one below
-    2^-980.
+    begin at the first key, at that of each document of `cu_seqlens`, and at a key t
+    such that no query with `key_ranges` from position t on sees a key before t: after
+    one of -1e12, those of later pairs are rounded to 1e-4. A weight below 2^-100 of the
+    largest in its row is 0, in float64 one below 2^-980.
 
     References
     ----------

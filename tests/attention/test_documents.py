@@ -123,6 +123,64 @@ def test_steps_of_decay_are_those_of_a_document():
         np.testing.assert_allclose(out[..., begin:end, :], want, rtol=1e-11)
 
 
+@pytest.mark.parametrize("place", [0, 3, 10, 50, L - 1])
+def test_a_large_step_of_decay_rounds_no_other_document(place):
+    """Sums of decay, and those of its gradient, begin again with each document."""
+    rng = np.random.default_rng(3)
+    packed, grad_out = tokens(), rng.standard_normal((2, H, L, DV))
+    steps = -rng.random((2, H, L))
+    steps[..., place] = -1e12
+    grad_out[..., place, :] *= 1e14
+    given = {"is_causal": True, "return_context": True}
+    result = relpos.attention(**packed, **given, log_decay=steps, cu_seqlens=CUTS)
+    gradients = result.context.backward(grad_out)
+    for begin, end in pairwise(CUTS):
+        here = np.s_[..., begin:end, :]
+        own = {name: x[here] for name, x in packed.items()}
+        want = relpos.attention(**own, **given, log_decay=steps[..., begin:end])
+        np.testing.assert_allclose(result.out[here], want.out, rtol=1e-11, atol=1e-14)
+        expected = want.context.backward(grad_out[here]).log_decay
+        atol = 1e-12 * np.abs(expected).max(initial=1.0)
+        got = gradients.log_decay[..., begin:end]
+        np.testing.assert_allclose(got, expected, rtol=0, atol=atol)
+
+
+def test_items_that_share_steps_of_decay_have_documents_of_their_own():
+    packed, cuts = tokens(), [[0, 20, 61, L], [0, 33, 40, L]]
+    steps = -np.random.default_rng(3).random((H, L))
+    steps[:, 10] = -1e12
+    numbers = [np.repeat(range(3), np.diff(x)) for x in cuts]
+    ranges = relpos.segment_ranges(np.stack(numbers))
+    given = {"is_causal": True, "log_decay": steps}
+    out = relpos.attention(**packed, **given, key_ranges=ranges)
+    for item in range(2):
+        for begin, end in pairwise(cuts[item]):
+            own = {name: x[item, :, begin:end] for name, x in packed.items()}
+            given["log_decay"] = steps[:, begin:end]
+            want = relpos.attention(**own, **given)
+            got = out[item, :, begin:end]
+            np.testing.assert_allclose(got, want, rtol=1e-11, atol=1e-14)
+
+
+@pytest.mark.parametrize("begins", [[0, 0, 20, 18, 30], [0, 7, 15, 15, 28], [5] * 5])
+@pytest.mark.parametrize("window", [None, (6, 0)])
+def test_sums_of_decay_go_on_where_a_later_query_looks_back(begins, window):
+    """Ranges begin at keys at which sums begin again, and at others."""
+    rng = np.random.default_rng(5)
+    query, key, value, grad = rng.standard_normal((4, 1, 40, 4))
+    steps = -rng.random((1, 40))
+    begin = np.repeat(begins, 8)
+    ranges = np.stack([begin, begin + 14], axis=-1)
+    given = {"window": window, "query_offset": 4, "key_ranges": ranges}
+    given |= {"log_decay": steps, "is_causal": True}
+    result = relpos.attention(query, key, value, **given, return_context=True)
+    want = reference.attention(query, key, value, **given)
+    np.testing.assert_allclose(result.out, want, rtol=1e-11, atol=1e-13)
+    gradient = result.context.backward(grad).log_decay
+    expected = reference.attention_backward(grad, query, key, value, **given)
+    np.testing.assert_allclose(gradient, expected.log_decay, rtol=1e-10, atol=1e-13)
+
+
 def test_a_mask_and_labels_are_those_of_the_packed_sequence():
     rng = np.random.default_rng(4)
     mask, labels = rng.random((L, L)) < 0.8, rng.integers(-1, 5, (L, L))

@@ -110,6 +110,24 @@ def test_what_belongs_to_tokens_is_jagged_too():
         torch.testing.assert_close(got, want)
 
 
+def test_a_large_step_of_decay_rounds_no_other_item():
+    torch.manual_seed(6)
+    query, key, value = (jagged()[1] for _ in "qkv")
+    items = [-torch.rand(length, H, dtype=torch.float64) for length in LENGTHS]
+    items[0][2] = -1e12
+    nested = torch.nested.nested_tensor(items, layout=torch.jagged, requires_grad=True)
+    steps = nested.transpose(1, 2)
+    out = relpos.torch.attention(query, key, value, is_causal=True, log_decay=steps)
+    (gradient,) = torch.autograd.grad(out.values().sin().sum(), nested)
+    parts = [x.unbind() for x in (query, key, value, out, gradient)]
+    for q, k, v, got, its_gradient, own in zip(*parts, items, strict=True):
+        logs = own.clone().requires_grad_()
+        want = relpos.torch.attention(q, k, v, is_causal=True, log_decay=logs.T)
+        torch.testing.assert_close(got, want, rtol=1e-11, atol=1e-13)
+        (expected,) = torch.autograd.grad(want.sin().sum(), logs)
+        torch.testing.assert_close(its_gradient, expected, rtol=1e-11, atol=1e-13)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_a_jagged_tensor_of_other_numbers(dtype):
     torch.manual_seed(2)

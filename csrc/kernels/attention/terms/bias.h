@@ -33,7 +33,7 @@ bias_copies(const bias_t *bias, int64_t *batches, int64_t *heads)
 {
     const rp_attention *p = bias->p;
     int fire = p->fire.lines.data != NULL, own = fire && bias->fire.batches > 1;
-    *batches = p->rel_bias.array.batch || p->log_decay.array.batch || own ? p->B : 1;
+    *batches = p->rel_bias.array.batch || own ? p->B : decay_batches(p);
     *heads = p->rel_bias.array.head || has_decay(p) || fire ? p->H : 1;
 }
 

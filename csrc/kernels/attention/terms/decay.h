@@ -3,6 +3,10 @@
  *            = C(p_i) - C(j)                             C(s) = sum over 0 < t <= s
  * and the way back. Keys after their query are hidden by whoever calls.
  *
+ * Where queries have ranges of keys, C begins again with 0 at each key t such that no query at
+ * t or after it sees a key before t: no pair has t in its sum. Documents that are packed in one
+ * sequence do not round each other's sums.
+ *
  * C, in double, grows with the length, and T would round it, and so the decay of a near
  * pair, to what is left of it. Instead the sum is cut at the end of the key's panel,
  * which lies between the two: both parts are differences of C formed in double, and no
@@ -20,7 +24,7 @@ typedef struct {
     int64_t copies;   /* one for each head, or for each batch item and head */
     ptrdiff_t width;  /* of a copy: the keys in whole panels */
     ptrdiff_t length; /* of its sums, which may go on after the keys */
-    double *sums;     /* (copies, length): C, and C(rows - 1) beyond */
+    double *sums;     /* (copies, length): C, and C(rows - 1) or 0 beyond */
     T *rest;          /* (copies, width): C(j) - C(end of its panel), units of log 2 */
 } decay_t;
 
@@ -30,13 +34,22 @@ has_decay(const rp_attention *p)
     return p->log_decay.array.data != NULL;
 }
 
+/* How many batch items have sums of their own: where there are ranges, each begins again at
+ * other keys. */
+RP_INLINE int64_t
+decay_batches(const rp_attention *p)
+{
+    int differ = p->log_decay.array.batch || p->sight.key_ranges.data;
+    return has_decay(p) && differ ? p->B : 1;
+}
+
 static void
 plan_decay(decay_t *d, const rp_attention *p)
 {
     *d = (decay_t){.p = p};
     if (!has_decay(p))
         return;
-    d->copies = (p->log_decay.array.batch ? p->B : 1) * p->H;
+    d->copies = decay_batches(p) * p->H;
     d->width = RP_ROUND_UP(p->Lk, NR);
     d->length = RP_MAX(d->width, p->log_decay.rows);
 }
@@ -53,7 +66,7 @@ lay_out_decay(decay_t *d, arena_t *arena)
 RP_INLINE int64_t
 decay_copy(const decay_t *d, int64_t b, int64_t h)
 {
-    return (d->p->log_decay.array.batch ? b : 0) * d->p->H + h;
+    return (decay_batches(d->p) > 1 ? b : 0) * d->p->H + h;
 }
 
 RP_INLINE const double *
@@ -67,6 +80,26 @@ RP_INLINE int64_t
 decay_position(const rp_attention *p, int64_t b, int64_t i)
 {
     return RP_MAX(0, RP_MIN(i + rp_query_offset(p, b), p->log_decay.rows - 1));
+}
+
+/* The lesser of `first` and the first key that query i sees, if it sees any. */
+RP_INLINE int64_t
+first_seen(const rp_attention *p, int64_t b, int64_t i, int64_t first)
+{
+    rp_interval seen = rp_visible(p, b, i);
+    return seen.begin < seen.end ? RP_MIN(first, seen.begin) : first;
+}
+
+/* first[t]: the first key that any query sees whose sums end at t or after it. */
+static void
+find_first_seen(const rp_attention *p, int64_t b, ptrdiff_t length, double *first)
+{
+    int64_t i = p->Lq - 1, lowest = INT64_MAX;
+    for (ptrdiff_t t = length - 1; t >= 0; t--) {
+        for (; i >= 0 && decay_position(p, b, i) >= t; i--)
+            lowest = first_seen(p, b, i, lowest);
+        first[t] = (double)lowest;
+    }
 }
 
 /* A difference of C in units of log 2. Two of them are as large as one other term, cut. */
@@ -89,8 +122,13 @@ sum_decay_unit(void *context, int64_t copy, int worker)
     (void)worker;
     const rp_array *steps = &p->log_decay.array;
     const char *at = rp_at(steps, copy / p->H, copy % p->H, 0);
+    const int has_ranges = p->sight.key_ranges.data != NULL;
+    if (has_ranges) /* each is read before its sum takes its place */
+        find_first_seen(p, copy / p->H, d->length, sums);
     for (ptrdiff_t j = 0; j < d->length; j++, at += steps->row) {
         sum += j > 0 && j < p->log_decay.rows ? *(const T *)at : 0;
+        if (has_ranges && sums[j] >= (double)j)
+            sum = 0;
         sum = sum > limit ? limit : sum < -limit ? -limit : sum;
         sums[j] = sum;
     }
@@ -219,7 +257,8 @@ sum_decay_row(const rp_attention *p, int64_t i, int64_t j0, int count, const T *
 }
 
 /* The gradient of one head += that of its sums, in `parts` that lie `step` apart:
- * dlog_decay[t] = sum of dS over the pairs with j < t <= p_i. No sum takes log_decay[0]. */
+ * dlog_decay[t] = sum of dS over the pairs with j < t <= p_i. No sum takes log_decay[0], nor
+ * that of a key at which C begins again. */
 static void
 add_decay_sums(const rp_gradients *g, int64_t b, int64_t h, const double *sums,
                int64_t parts, int64_t step)
@@ -227,19 +266,24 @@ add_decay_sums(const rp_gradients *g, int64_t b, int64_t h, const double *sums,
     const rp_attention *p = &g->forward;
     const double *bad = sums + p->Lk + p->Lq;
     double total = 0, bad_pairs = 0;
-    int64_t i = p->Lq - 1;
+    int64_t i = p->Lq - 1, first = INT64_MAX;
     for (int64_t t = p->log_decay.rows - 1; t > 0; t--) {
         double here = 0;
         for (int64_t part = 0; t < p->Lk && part < parts; part++) {
             here -= sums[part * step + t];
             bad_pairs -= bad[part * step + t];
         }
-        for (; i >= 0 && decay_position(p, b, i) >= t; i--)
+        for (; i >= 0 && decay_position(p, b, i) >= t; i--) {
+            first = p->sight.key_ranges.data ? first_seen(p, b, i, first) : 0;
             for (int64_t part = 0; part < parts; part++) {
                 here += sums[part * step + p->Lk + i];
                 bad_pairs += bad[part * step + p->Lk + i];
             }
+        }
         total += here;
+        /* the pairs from t on are complete: their sum is 0 but for rounding */
+        if (first >= t)
+            total = bad_pairs = 0;
         *(T *)rp_at(&g->grad_log_decay, b, h, t) += bad_pairs > 0 ? (T)NAN : (T)total;
     }
 }
