@@ -279,7 +279,8 @@ def attention(
         the queries from ``a * bq`` and of the keys from ``c * bk`` on, both counted
         from the first of the call, whatever `query_offset` is. G is 1, Hk or H: head h
         reads row ``h // (H // G)``. The last blocks may be short. It combines with
-        every other rule. Where all pairs of a tile are hidden, it takes no time.
+        every rule but `cu_seqlens`. Where all pairs of a tile are hidden, it takes no
+        time.
     block_size : int or (int, int), optional
         The queries bq and the keys bk of a block of `key_blocks`; one number is both.
     window : (int or None, int or None), optional
@@ -289,7 +290,8 @@ def attention(
         whole length Lq = Lk: numbers that rise from 0, or stay for an empty document,
         for all batch items. A query sees the keys of its own document. Its results are
         those of a call of this document alone, to rounding, but for what is dropped.
-        Excludes `key_ranges`, `key_lengths` and `query_offset`.
+        Excludes `key_ranges`, `key_lengths`, `query_offset` and `key_blocks`; blocks
+        that are counted over the packed documents go with `key_ranges`.
     return_lse, return_weights : bool, default False
         Also return lse (..., H, Lq), or the weights (..., H, Lq, Lk), which take
         O(Lq Lk) memory.

@@ -10,16 +10,20 @@ from relpos._text import amount
 
 #: Arguments that say themselves where keys begin and end, or where queries are.
 _PLACING = ("key_ranges", "key_lengths", "query_offset")
+_SHAPE = "(n + 1,), where each of n documents begins, and the length of all at the end"
 
 
 def as_cu_seqlens(value: object) -> Array:
     """Return the ends of documents as int64, checked but for the length of all."""
     array = as_array("cu_seqlens", value)
+    # an empty list is an array of float64, which says nothing of the numbers in it
+    fits = array.ndim == 1 and array.size > 0
+    if array.size == 0:
+        check_shape("cu_seqlens", array, fits, _SHAPE)
     if array.dtype.kind == "u" or (array.dtype.kind == "i" and array.itemsize < 4):
         raise wrong_dtype("cu_seqlens", array, ("int32", "int64"))
     ends = as_integers("cu_seqlens", value)
-    fits = ends.ndim == 1 and ends.size > 0
-    check_shape("cu_seqlens", ends, fits, "(n + 1,), where each of n documents begins")
+    check_shape("cu_seqlens", ends, fits, _SHAPE)
     if ends[0] != 0:
         raise ValueError(f"cu_seqlens: cu_seqlens[0] is {ends[0]}; expected 0")
     falls = np.flatnonzero(ends[1:] < ends[:-1])
@@ -45,6 +49,12 @@ def documents_of(call: Mapping[str, Any], lq: int, lk: int) -> Array:
                 f"cu_seqlens: given together with {name}; a query sees the keys of its "
                 "own document, expected one of the two"
             )
+    if call.get("key_blocks") is not None:
+        raise ValueError(
+            "key_blocks: given together with cu_seqlens; blocks are counted from the "
+            "first query and the first key of the call, not of each document; expected "
+            "one of the two, or key_ranges in the place of cu_seqlens"
+        )
     ends = as_cu_seqlens(call["cu_seqlens"])
     if lq != lk:
         raise ValueError(

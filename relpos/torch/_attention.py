@@ -181,7 +181,8 @@ def attention(
         (..., H, Lq, D), (..., Hk, Lk, D) and (..., Hk, Lk, Dv): rows of each head. Or
         jagged nested tensors of the same lengths, (B, H, j, D), (B, Hk, j, D) and
         (B, Hk, j, Dv), as ``x.transpose(1, 2)`` of (B, j, H, D) is: each item is a
-        document of `cu_seqlens`, and `out` and lse are jagged, too.
+        document of `cu_seqlens`, and `out` and lse are jagged, too. What counts over
+        the documents, such as `attn_mask` and `key_blocks`, is refused next to them.
     attn_mask : Tensor, broadcasts to (..., H, Lq, Lk), optional
         A boolean mask is True where a query may attend. A floating mask is added after
         the scale. A mask of zeros and ones alone raises a warning, as in

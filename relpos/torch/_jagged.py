@@ -26,7 +26,7 @@ _OF_TOKENS = {"query": 3, "key": 3, "value": 3, "position_query": 3}
 _OF_TOKENS |= {"log_decay": 2, "sinks": 2}
 #: Arguments that say again where items lie, and those of pairs of one length.
 _REFUSED = {"attn_mask", "labels", "key_ranges", "key_lengths", "query_offset"}
-_REFUSED |= {"cu_seqlens", "score_mod", "block_mask"}
+_REFUSED |= {"cu_seqlens", "key_blocks", "score_mod", "block_mask"}
 #: The axis of tokens of a jagged tensor.
 _TOKENS = 2
 _PADDED = "a padded one (pass tensor.to_padded_tensor(0.0))"

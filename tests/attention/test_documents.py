@@ -293,8 +293,9 @@ cu_seqlens=[0, 3] -> ValueError: …cu_seqlens[1] is 3; expected 4, the length
 cu_seqlens=[1, 4] -> ValueError: …cu_seqlens[0] is 1; expected 0
 cu_seqlens=[0, 3, 2, 4] -> ValueError: …2 comes after 3 at cu_seqlens[2]; expected
 cu_seqlens=[0, -1, 4] -> ValueError: …-1 comes after 0 at cu_seqlens[1]; expected
-cu_seqlens=[] -> TypeError: …expected integers
+cu_seqlens=[] -> ValueError: cu_seqlens: got shape (0,); expected (n + 1,)…at the end
 cu_seqlens=np.zeros(0, int) -> ValueError: …shape (0,)…(n + 1,)
+cu_seqlens=[[]] -> ValueError: …shape (1, 0)…(n + 1,)
 cu_seqlens=[[0, 4]] -> ValueError: …shape (1, 2)…(n + 1,)
 cu_seqlens=4 -> ValueError: …shape ()…(n + 1,)
 cu_seqlens=[0.0, 4.0] -> TypeError: …expected integers
@@ -305,6 +306,8 @@ cu_seqlens=[0, 10**30] -> ValueError: …does not fit int64
 cu_seqlens="all" -> TypeError: …expected integers
 cu_seqlens=[0, 4], key_ranges=[[0, 4]] -> ValueError: …together with key_ranges
 cu_seqlens=[0, 4], key_lengths=4 -> ValueError: …together with key_lengths
+cu_seqlens=[0, 4], key_blocks=np.ones((1, 2, 2), bool), block_size=2 -> ValueError:
+    key_blocks: given together with cu_seqlens…key_ranges
 cu_seqlens=[0, 4], query_offset=0 -> ValueError: …together with query_offset
 cu_seqlens=[0, 4], key=np.zeros((1, 6, 2)), value=np.zeros((1, 6, 2)) -> ValueError:
     …4 queries and 6 keys; expected as many

@@ -162,6 +162,8 @@ def refused(error, match, *more, **changes):
 def test_what_has_no_meaning_for_items_of_several_lengths_is_refused():
     refused(ValueError, "attn_mask: given together", attn_mask=torch.ones(7, 7).bool())
     refused(ValueError, "key_lengths: given together", key_lengths=5)
+    blocks = {"key_blocks": torch.ones(1, 1, 1).bool(), "block_size": 13}
+    refused(ValueError, "key_blocks: given together with nested", **blocks)
     refused(ValueError, "query_offset: given together", query_offset=0)
     refused(ValueError, "cu_seqlens: given together", cu_seqlens=torch.tensor([0, 13]))
     refused(ValueError, "return_weights: got True", return_weights=True)
