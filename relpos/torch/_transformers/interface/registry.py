@@ -46,6 +46,24 @@ class DenseTerms(TypedDict, total=False):
     key_ranges: torch.Tensor
 
 
+class Scores(TypedDict):
+    """Keywords of `attention` and of `graph_attention`: what makes the scores."""
+
+    scale: float | None
+    enable_gqa: bool
+    softcap: float | None
+    sinks: torch.Tensor | None
+
+
+class Run(TypedDict):
+    """Keywords of `attend` that `graph_attention` lacks."""
+
+    dropout_p: float
+    is_causal: bool
+    query_offset: int | None
+    weighed: bool
+
+
 #: The name in both registries.
 NAME = "relpos"
 
@@ -95,71 +113,95 @@ def attention_function(
     """
     terms: Any = getattr(type(module), "position_terms", None)
     _check_arguments(module, keywords, attention_mask, terms is None, query_offset)
-    queries, keys = query.shape[2], key.shape[2]
-    # one query is the last one, and sees all keys
-    hides_future = False
-    if attention_mask is None and queries > 1:
-        if is_causal is None:
-            is_causal = _is_causal(module, queries, keys)
-        hides_future = bool(is_causal)
-    documents = _documents_of(cu_seq_lens_q, cu_seq_lens_k, queries, keys)
-    if documents is not None and queries != keys and attention_mask is not None:
-        documents = None  # the mask of a call with a cache keeps them apart
-    if hides_future and query_offset is None:
-        query_offset = 0  # the mask that is not there counts from the first key
-    if documents is not None and query_offset == 0:
-        query_offset = None
+    lengths, has_mask = (query.shape[2], key.shape[2]), attention_mask is not None
+    is_causal = not has_mask and _hides_future(module, is_causal, lengths)
+    documents = _documents_of(cu_seq_lens_q, cu_seq_lens_k, lengths, has_mask)
     settings: dict[str, Any] = {"attn_mask": attention_mask, "cu_seqlens": documents}
     if terms is not None:
         settings.update(terms(module, position_bias))
     elif position_bias is not None:
-        dense = _with_bias(position_bias, attention_mask, (queries, keys), documents)
-        settings.update(dense)
-    config: Any = getattr(module, "config", None)
-    # the masks of `visible_pairs` have the window, if the model asks for it
-    no_window_yet = attention_mask is None and type(config) not in _LEAVES_OUT
-    if no_window_yet and sliding_window is not None and sliding_window < keys:
-        if not hides_future:
-            raise ValueError(
-                f"sliding_window: got {sliding_window} for attention that is not "
-                "causal, and no attention_mask; expected the mask that the model makes "
-                "of it"
-            )
-        # transformers counts the query's own key in its window, and `attention` does
-        # not.
-        settings["window"] = sliding_window - 1, 0
-    scores: dict[str, Any] = {
-        "scale": scaling,
-        "enable_gqa": query.shape[1] != key.shape[1],
-        "softcap": softcap,
-        "sinks": _sinks_of(s_aux, sinks),
-    }
-    weighed = wants_weights(module, keywords)
+        settings.update(_with_bias(position_bias, attention_mask, lengths, documents))
+    if sliding_window is not None and not has_mask:
+        settings["window"] = _window_of(module, sliding_window, is_causal, lengths[1])
     if block_indices is not None:
-        settings.update(picked_blocks(block_indices, module, query, keys))
-    if indices is not None:
-        check_indices(indices, query, keys)
-        picks = None
-        # What `graph_attention` lacks; a mask may have become one with a bias in it.
-        is_plain = settings["attn_mask"] is attention_mask and not query_offset
-        if not dropout and not weighed and is_plain and _has_mask_alone(settings):
-            picks = visible_picks(indices, attention_mask, hides_future, keys)
-        if picks is not None:
-            out = graph_attention(query, key, value, key_indices=picks, **scores)
-            return out.transpose(1, 2).contiguous(), None
-        settings["attn_mask"] = as_mask(indices, settings.get("attn_mask"), keys)
-    out, weights = attend(
-        query,
-        key,
-        value,
+        settings.update(picked_blocks(block_indices, module, query, lengths[1]))
+    is_grouped, sinks = query.shape[1] != key.shape[1], _sinks_of(s_aux, sinks)
+    scores = Scores(scale=scaling, enable_gqa=is_grouped, softcap=softcap, sinks=sinks)
+    run = Run(
         dropout_p=dropout,
-        is_causal=hides_future,
-        query_offset=query_offset,
-        weighed=weighed,
-        **scores,
-        **settings,
+        is_causal=is_causal,
+        query_offset=_offset_of(query_offset, is_causal, documents),
+        weighed=wants_weights(module, keywords),
     )
+    tokens = query, key, value
+    if indices is None:
+        out, weights = attend(*tokens, **scores, **run, **settings)
+    else:
+        has_bias = settings["attn_mask"] is not attention_mask
+        out, weights = _attend_to(indices, tokens, scores, run, settings, has_bias)
     return out.transpose(1, 2).contiguous(), weights
+
+
+def _hides_future(
+    module: torch.nn.Module, is_causal: bool | None, lengths: tuple[int, int]
+) -> bool:
+    """Return True where a call without a mask hides keys after each query."""
+    if lengths[0] <= 1:  # one query is the last one, and sees all keys
+        return False
+    return bool(_is_causal(module, *lengths) if is_causal is None else is_causal)
+
+
+def _offset_of(
+    query_offset: int | None, is_causal: bool, documents: torch.Tensor | None
+) -> int | None:
+    """Return the position of the first query, None where `attention` knows it."""
+    if is_causal and query_offset is None:
+        query_offset = 0  # the mask that is not there counts from the first key
+    if documents is not None and query_offset == 0:
+        return None
+    return query_offset
+
+
+def _window_of(
+    module: torch.nn.Module, sliding_window: int, is_causal: bool, keys: int
+) -> tuple[int, int] | None:
+    """Return the window of a call without a mask, None where it hides nothing."""
+    # the masks of `visible_pairs` have the window, if the model asks for it
+    if type(getattr(module, "config", None)) in _LEAVES_OUT or sliding_window >= keys:
+        return None
+    if not is_causal:
+        raise ValueError(
+            f"sliding_window: got {sliding_window} for attention that is not causal, "
+            "and no attention_mask; expected the mask that the model makes of it"
+        )
+    # transformers counts the query's own key in its window, and `attention` does not
+    return sliding_window - 1, 0
+
+
+def _attend_to(
+    indices: torch.Tensor,
+    tokens: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
+    scores: Scores,
+    run: Run,
+    settings: dict[str, Any],
+    has_bias: bool,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Return out and weights of queries that attend to their picks.
+
+    `has_bias`: the mask is not that of the model, but one with a bias in it.
+    """
+    query, key, _ = tokens
+    keys, mask = key.shape[2], settings["attn_mask"]
+    check_indices(indices, query, keys)
+    picks = None
+    # what `graph_attention` lacks
+    has_more = run["dropout_p"] or run["weighed"] or run["query_offset"] or has_bias
+    if not has_more and _has_mask_alone(settings):
+        picks = visible_picks(indices, mask, run["is_causal"], keys)
+    if picks is not None:
+        return graph_attention(*tokens, key_indices=picks, **scores), None
+    settings["attn_mask"] = as_mask(indices, mask, keys)
+    return attend(*tokens, **scores, **run, **settings)
 
 
 def _check_arguments(
@@ -243,10 +285,14 @@ def wants_weights(module: torch.nn.Module, keywords: dict[str, Any]) -> bool:
 def _documents_of(
     of_queries: torch.Tensor | None,
     of_keys: torch.Tensor | None,
-    queries: int,
-    keys: int,
+    lengths: tuple[int, int],
+    has_mask: bool,
 ) -> torch.Tensor | None:
-    """Return where packed documents begin; None where there is one at most."""
+    """Return where packed documents begin; None where there is one at most.
+
+    The mask of a call with a cache keeps them apart.
+    """
+    queries, keys = lengths
     if of_queries is None:
         if of_keys is not None:
             raise ValueError(
@@ -261,7 +307,7 @@ def _documents_of(
             f"{of_queries.tolist()}"
         )
     if len(of_queries) > 2:
-        return of_queries
+        return None if queries != keys and has_mask else of_queries
     # `attention` looks at the numbers of several documents, and not at those of one
     if queries == keys and is_compared and of_queries.tolist() != [0, queries]:
         raise ValueError(
