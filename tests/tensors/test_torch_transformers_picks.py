@@ -12,7 +12,7 @@ import transformers
 from hugging_picks import NAMES, NAMES_OF_BLOCKS, PICKS, case_of
 
 import relpos.torch as rt
-from relpos.torch._transformers.interface import registry
+from relpos.torch._transformers.interface import picks, registry
 from relpos.torch._transformers.interface.registry import attention_function
 
 pytestmark = pytest.mark.skipif(
@@ -197,6 +197,34 @@ def test_what_the_mask_hides_is_no_key(counted, operands, dtype):
     assert counted[0][0, 0].tolist()[:2] == [[0, -1, -1], [-1, 1, 0]]
 
 
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_a_key_that_is_named_twice_counts_once(counted, operands, is_compiled):
+    """As by the mask that eager code makes of picks, whatever else a query picks."""
+    twice = torch.cat([INDICES[..., :2], INDICES, INDICES[..., 1:]], dim=-1)
+    function = call
+    if is_compiled:
+        function = torch.compile(call, backend="eager", fullgraph=True)
+    for mask in (None, PADDED.expand(B, 1, LQ, LK)):
+        for dtype in (torch.int32, torch.int64):
+            got, _ = function(*operands, mask, indices=twice.to(dtype))
+            wanted = by_mask(operands, CAUSAL if mask is None else PADDED)
+            torch.testing.assert_close(got, wanted)
+    assert len(counted) == 4
+
+
+def test_keys_that_are_named_twice_by_blocks_of_queries(monkeypatch):
+    monkeypatch.setattr(picks, "_SCRATCH", 40)  # three queries at a time
+    drawn = torch.Generator().manual_seed(5)
+    indices = torch.randint(-2, 11, (2, 17, 9), generator=drawn)
+    found = picks.without_repeats(indices, 11)
+    for given, kept in zip(indices.flatten(0, 1), found.flatten(0, 1), strict=True):
+        keys = [key for key in kept.tolist() if key >= 0]
+        assert sorted(keys) == sorted({key for key in given.tolist() if key >= 0})
+    for shape in ((0, 3, 2), (2, 0, 2), (2, 3, 0)):
+        none = torch.zeros(shape, dtype=torch.int32)
+        assert picks.without_repeats(none, 11).shape == shape
+
+
 def test_what_graphs_lack_is_a_mask(counted, operands):
     """Weights, dropout, and masks of numbers, or of several heads."""
     close = torch.testing.assert_close
@@ -328,6 +356,25 @@ def test_blocks_are_a_mask_of_their_keys(operands):
     wanted = rt.attention(*operands, mask & CAUSAL, enable_gqa=True)
     got, _ = attention_function(OfBlocks(), *operands, None, block_indices=PICKED)
     torch.testing.assert_close(got, wanted.transpose(1, 2))
+
+
+def test_blocks_of_packed_documents_are_those_of_the_sequence(operands):
+    """The second document begins within a block."""
+    documents = torch.tensor([0, 3, LQ], dtype=torch.int32)
+    every = torch.arange(3).expand(B, 2, LQ, 3)
+    given = {"cu_seq_lens_q": documents, "cu_seq_lens_k": documents}
+    got, _ = attention_function(
+        OfBlocks(), *operands, None, block_indices=every, **given
+    )
+    number = torch.tensor([0, 0, 0, 1, 1])
+    mask = (number[:, None] == number) & CAUSAL
+    wanted = rt.attention(*operands, mask, enable_gqa=True)
+    torch.testing.assert_close(got, wanted.transpose(1, 2))
+    last = attention_function(OfBlocks(), *operands, mask, block_indices=PICKED)[0]
+    got = attention_function(
+        OfBlocks(), *operands, None, block_indices=PICKED, **given
+    )[0]
+    torch.testing.assert_close(got, last)
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,14 @@ from typing import Any
 
 import torch
 
+from relpos._attention.documents import documents_of
+
+#: How many numbers `without_repeats` keeps at a time: those stay in the cache of a CPU.
+_SCRATCH = 2**18
+
 
 def check_indices(indices: torch.Tensor, query: torch.Tensor, keys: int) -> None:
-    """Raise unless there are integers (B, Lq, k), of fewer than `keys`.
-
-    An indexer names a key once. Where `indices` name one twice, it counts twice, but
-    once where they become a mask.
-    """
+    """Raise unless there are integers (B, Lq, k), of fewer than `keys`."""
     if indices.is_floating_point() or indices.dtype == torch.bool:
         raise TypeError(f"indices: got a tensor of {indices.dtype}; expected integers")
     expected = query.shape[0], query.shape[2]
@@ -32,6 +33,31 @@ def check_indices(indices: torch.Tensor, query: torch.Tensor, keys: int) -> None
             )
 
 
+def without_repeats(indices: torch.Tensor, keys: int) -> torch.Tensor:
+    """Return the picks of each query with -1 for a key that is named again.
+
+    A key that is named twice counts twice in `graph_attention`, and once by the masks
+    of models. The last pick of each key is found for a block of queries at a time,
+    which takes a fraction of the time of a sort.
+    """
+    if torch.compiler.is_compiling():  # which knows no number of blocks
+        ordered = indices.sort(dim=-1).values
+        first, others = ordered[..., :1], ordered[..., 1:]
+        others = others.where(others != ordered[..., :-1], -1)
+        return torch.cat([first, others], dim=-1)
+    count = indices.shape[-1]
+    number = torch.int16 if count < 2**15 else torch.int64
+    places = torch.arange(count, dtype=number, device=indices.device)
+    # a negative number, which is no key, goes to one behind the last
+    at = indices.where(indices >= 0, keys).flatten(0, 1).long()
+    found = []
+    for block in at.split(max(1, _SCRATCH // (keys + 1))):
+        last = places.new_empty((len(block), keys + 1))
+        last.scatter_(-1, block, places.expand(block.shape))
+        found.append(last.gather(-1, block))
+    return indices.where(torch.cat(found).view(indices.shape) == places, -1)
+
+
 def visible_picks(
     indices: torch.Tensor, mask: torch.Tensor | None, is_causal: bool, keys: int
 ) -> torch.Tensor | None:
@@ -40,6 +66,7 @@ def visible_picks(
     An early query sees fewer keys than it has picks, and the rest of these are later
     keys. None for a mask that is not one of bool for all heads.
     """
+    indices = without_repeats(indices, keys)
     if mask is None:
         if is_causal:  # query i is key i
             places = torch.arange(indices.shape[1], device=indices.device)
@@ -112,3 +139,17 @@ def picked_blocks(
     places = indices.where(indices >= 0, count).long()
     blocks = blocks.scatter(-1, places, True)[..., :count]
     return {"key_blocks": blocks, "block_size": (1, size)}
+
+
+def ranges_of_documents(
+    documents: torch.Tensor | None, lengths: tuple[int, int]
+) -> dict[str, Any]:
+    """Return packed documents as arguments of `attention` that go with blocks of keys.
+
+    A model counts blocks over the packed sequence. `attention` refuses them next to
+    `cu_seqlens`, which a program that is compiled keeps: it knows no numbers.
+    """
+    if documents is None or torch.compiler.is_compiling():
+        return {}
+    ranges = documents_of({"cu_seqlens": documents.cpu().numpy()}, *lengths)
+    return {"cu_seqlens": None, "key_ranges": torch.from_numpy(ranges)}

@@ -25,6 +25,7 @@ from relpos.torch._transformers.interface.picks import (
     as_mask,
     check_indices,
     picked_blocks,
+    ranges_of_documents,
     visible_picks,
 )
 from relpos.torch.nn import _positions
@@ -125,6 +126,7 @@ def attention_function(
         settings["window"] = _window_of(module, sliding_window, is_causal, lengths[1])
     if block_indices is not None:
         settings.update(picked_blocks(block_indices, module, query, lengths[1]))
+        settings.update(ranges_of_documents(documents, lengths))
     is_grouped, sinks = query.shape[1] != key.shape[1], _sinks_of(s_aux, sinks)
     scores = Scores(scale=scaling, enable_gqa=is_grouped, softcap=softcap, sinks=sinks)
     run = Run(
