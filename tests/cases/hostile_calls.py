@@ -386,14 +386,18 @@ def of_scores(rnd, rng):
     return Call(function, scores[0], {}, [], define)
 
 
+def believed(value):
+    """Return an object that NumPy may make an array of: it believes every interface."""
+    return 1 if isinstance(value, hostile_objects.Elsewhere) else value
+
+
 def of_ufunc(rnd, rng):
     """A gufunc of anything."""
     function = getattr(ufuncs, rnd.choice(ufuncs.__all__))
     args = [
         rnd.choice([normal(rng, 5, 4), 1, odd(rnd, rng)]) for _ in range(function.nin)
     ]
-    # NumPy reads the arguments of gufuncs, and believes what an interface says.
-    args = [1 if isinstance(x, hostile_objects.Elsewhere) else x for x in args]
+    args = map(believed, args)
     return Call(function, tuple(args), {}, [], None, "odd")
 
 
@@ -408,7 +412,7 @@ def of_function(rnd, rng):
     names = list(inspect.signature(function).parameters)
     kind = "valid"
     if rnd.random() < 0.7:
-        given[rnd.choice(names)] = odd(rnd, rng)
+        given[rnd.choice(names)] = believed(odd(rnd, rng))
         kind = "odd"
     of = getattr(reference, function.__name__, None)
     define = plainly(of, (), given) if of and kind == "valid" else None

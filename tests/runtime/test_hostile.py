@@ -12,7 +12,8 @@ from pathlib import Path
 import hostile
 import numpy as np
 import pytest
-from hostile_calls import Call, of_dict
+from hostile_calls import Call, of_dict, of_function, of_ufunc
+from hostile_objects import Elsewhere
 
 PROGRAM = Path(__file__).with_name("hostile.py")
 
@@ -106,3 +107,11 @@ def test_calls_that_are_forbidden_are_among_them():
     texts = " ".join(call.forbidden for call in drawn)
     assert "window_left is -" in texts
     assert "grad_rel_key is shared by some batch items" in texts
+
+
+@pytest.mark.parametrize("make", [of_ufunc, of_function])
+def test_calls_that_numpy_reads_have_no_interface_that_leads_elsewhere(make):
+    rng = np.random.default_rng(0)
+    drawn = [make(random.Random(n), rng) for n in range(1500)]
+    values = [x for call in drawn for x in (*call.args, *call.keywords.values())]
+    assert not any(isinstance(x, Elsewhere) for x in values)
