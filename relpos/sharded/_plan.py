@@ -410,11 +410,6 @@ def _with_spread_blocks(arguments: Arguments, problem: Problem) -> Arguments:
 
     A chunk may begin within a block, so that each has its part of the mask.
     """
-    if arguments["attn_mask"] is not None:
-        raise ValueError(
-            "key_blocks: given together with attn_mask; expected one of the two, where "
-            "arrays are cut (pass attn_mask alone, with the blocks in it)"
-        )
     sizes, x = problem.sizes, problem.operands
     mask = arguments["key_blocks"]
     if not isinstance(mask, da.Array):
@@ -423,6 +418,12 @@ def _with_spread_blocks(arguments: Arguments, problem: Problem) -> Arguments:
     names = "block_heads", "block_queries", "block_keys"
     for axis, (length, name) in enumerate(zip(lengths, names, strict=True), -3):
         mask = da.take(mask, np.arange(length) // x[name], axis=axis)
+    other = arguments["attn_mask"]
+    if other is not None:
+        if not isinstance(other, da.Array):
+            other = da.from_array(ROWS["attn_mask"].read(other), chunks=-1)
+        hidden = False if other.dtype == bool else other.dtype.type(-np.inf)
+        mask = da.where(mask, other, hidden)
     return arguments | {"attn_mask": mask, "key_blocks": None, "block_size": None}
 
 

@@ -121,5 +121,24 @@ def test_key_blocks_may_be_cut_anywhere(rng):
     call["key_blocks"] = da.from_array(blocks["key_blocks"], 1)
     got = relpos.sharded.attention(*chunked, **call)
     np.testing.assert_allclose(got.compute(), want, atol=1e-12)
-    with pytest.raises(ValueError, match=r"^key_blocks: .* expected one of the two"):
-        relpos.sharded.attention(*chunked, **call, attn_mask=np.ones(70, bool))
+
+
+@pytest.mark.parametrize("is_lazy", [False, True])
+@pytest.mark.parametrize("dtype", [bool, np.float16, np.float64, "bfloat16"])
+@pytest.mark.parametrize("shape", [(70,), (2, 1, 50, 70), (4, 50, 1)])
+def test_key_blocks_go_with_a_mask(rng, shape, dtype, is_lazy):
+    query, key = rng.standard_normal((2, 4, 50, 6)), rng.standard_normal((2, 2, 70, 6))
+    blocks = rng.random((2, 8, 3)) < 0.6
+    given = {"enable_gqa": True, "key_blocks": blocks, "block_size": (7, 30)}
+    mask = rng.random(shape) < 0.8
+    if dtype is not bool:
+        kind = (
+            pytest.importorskip("ml_dtypes").bfloat16 if dtype == "bfloat16" else dtype
+        )
+        mask = np.where(mask, rng.standard_normal(shape), -np.inf).astype(kind)
+    want = relpos.attention(query, key, key, **given, attn_mask=mask)
+    chunked = [da.from_array(x, (1, 2, 20, -1)) for x in (query, key, key)]
+    if is_lazy:
+        mask = da.from_array(mask, 13)
+    got = relpos.sharded.attention(*chunked, **given, attn_mask=mask)
+    np.testing.assert_allclose(got.compute(), want, atol=1e-12)
