@@ -195,9 +195,44 @@ def test_the_table_knows_who_makes_a_dense_bias(whole, dense):
     kinds = set().union(*(kinds for kinds, _ in whole.values()))
     parts = [kind.split(".") for kind in kinds if kind.startswith("transformers.")]
     in_models = {f"{part[2]}.{part[-1]}" for part in parts}
-    # The small BEiT has no relative positions, and Phi-4's audio stays eager.
+    # The small BEiT has no relative positions, and Phi-4 is called without audio.
     others = {"beit.BeitAttention", "phi4_multimodal.Phi4MultimodalAudioAttention"}
     if not hugging_inkling2.IS_KNOWN:
         others |= {name for name in listed if name.startswith("inkling2.")}
     assert (listed & in_models) - dense <= others
     assert len(listed & dense) >= 10
+
+
+@pytest.mark.parametrize("is_padded", [False, True])
+def test_the_audio_of_phi4_is_registered(is_padded, dense):
+    """Its bias has the word attention in its name, and is none."""
+    name = "transformers.models.phi4_multimodal."
+    configs = importlib.import_module(f"{name}configuration_phi4_multimodal")
+    models = importlib.import_module(f"{name}modeling_phi4_multimodal")
+    sizes = ("hidden_size", "intermediate_size", "ext_pw_out_channel")
+    sizes += ("depthwise_separable_out_channel", "nemo_conv_channels")
+    config = configs.Phi4MultimodalAudioConfig(
+        **dict.fromkeys(sizes, 16), num_blocks=2, num_attention_heads=2
+    )
+    draw = torch.Generator().manual_seed(1)
+    sound = torch.randn(2, 64, config.input_size, generator=draw)
+    mask = torch.ones(2, 64, dtype=torch.bool) if is_padded else None
+    if is_padded:
+        mask[1, 40:] = False
+    found = []
+    for way in ("eager", "relpos"):
+        torch.manual_seed(0)
+        model = models.Phi4MultimodalAudioModel._from_config(
+            config, attn_implementation=way
+        )
+        assert model.config._attn_implementation == way
+        out = model.eval()(sound, mask)
+        parameters = dict(model.named_parameters())
+        gradients = torch.autograd.grad(
+            out.sin().sum(), [*parameters.values()], allow_unused=True
+        )
+        found.append((out, dict(zip(parameters, gradients, strict=True))))
+    (wanted, expected), (out, gradients) = found
+    torch.testing.assert_close(out, wanted)
+    torch.testing.assert_close(gradients, expected, rtol=1e-4, atol=1e-5)
+    assert "phi4_multimodal.Phi4MultimodalAudioAttention" in dense

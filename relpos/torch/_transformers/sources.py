@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import transformers
 
-from relpos.torch._transformers.interface.registry import ASKS
+from relpos.torch._transformers.interface.registry import ASKS, names_attention
 
 ROOT = Path(transformers.__file__).parent / "models"
 
@@ -127,7 +127,7 @@ class Folder:
     def is_attention(self, name: str) -> bool:
         """Return True for a module that has the word in its name, as the registry."""
         lineage = self.lineage(name)
-        return "Attention" in name and any(
+        return names_attention(name) and any(
             each == "Module" or each.endswith("Layer") for each in lineage[1:]
         )
 

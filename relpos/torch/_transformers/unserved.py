@@ -127,7 +127,6 @@ REASONS = {
         dinat.NeighborhoodAttentionOutput edgetam_video.EdgeTamVideoMemoryAttentionMLP
         funnel.FunnelAttentionStructure lxmert.LxmertAttentionOutput
         neomme.NeoMMEExclusiveSelfAttention patchtsmixer.PatchTSMixerGatedAttention
-        phi4_multimodal.Phi4MultimodalAudioRelativeAttentionBias
         phi4_multimodal.Phi4MultimodalVisionMultiheadAttentionPoolingHead
         speecht5.SpeechT5GuidedMultiheadAttentionLoss
     """,

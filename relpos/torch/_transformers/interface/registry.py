@@ -509,6 +509,11 @@ def classes_that_stay(model: Any) -> list[str]:
     return sorted(kind.__name__ for kind in kinds)
 
 
+def names_attention(name: str) -> bool:
+    """Return True for the name of a class of attention, and not of its bias alone."""
+    return "Attention" in name and not name.endswith("AttentionBias")
+
+
 def asks_the_registry(model: Any) -> bool:
     """Return True for a model whose attention asks, and is still its own."""
     asking = {type(module).__module__ for module in _asking_modules(model)}
@@ -533,9 +538,9 @@ def _eager_modules(model: Any) -> Iterator[torch.nn.Module]:
     for module in model.children():
         if isinstance(module, PreTrainedModel):
             continue
-        parts = sum("Attention" in type(part).__name__ for part in module.modules())
+        parts = sum(names_attention(type(part).__name__) for part in module.modules())
         # the outer one of two hands on to the inner one
-        is_leaf = "Attention" in type(module).__name__ and parts == 1
+        is_leaf = names_attention(type(module).__name__) and parts == 1
         if is_leaf and not _asks(module.__class__):
             yield module
         yield from _eager_modules(module)
