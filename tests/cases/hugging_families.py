@@ -241,7 +241,7 @@ LED = {
     "decoder_ffn_dim": 16,
     "max_encoder_position_embeddings": 32,
     "max_decoder_position_embeddings": 32,
-    "attention_window": [4, 6],
+    "attention_window": [4, 8],
     "pad_token_id": 0,
     "eos_token_id": None,
 }

@@ -52,6 +52,11 @@ class _LongformerSelfAttention(Swapped):
             "is_index_global_attn": is_index_global_attn,
         }
         mask, is_masked, is_global = _checked(found, hidden_states)
+        if mask.dtype == torch.bool:
+            raise ValueError(
+                "attention_mask: got a Tensor of torch.bool; expected one of numbers, "
+                'as the model makes it with the attn_implementation "eager"'
+            )
         if output_attentions:
             # The weights are a band (B, L, H, globals + window + 1), which relpos does
             # not make.
