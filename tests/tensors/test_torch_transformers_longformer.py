@@ -80,6 +80,41 @@ def test_masks(masks):
     assert families.largest(got - wanted) <= 1e-5 * families.largest(wanted)
 
 
+@pytest.mark.parametrize("ways", ["many", "hooks"])
+def test_projections_of_all_tokens(ways, monkeypatch):
+    """Where global queries are many, or a hook sees projections of tokens."""
+    seen = []
+
+    def call(model, embeds):
+        mask = torch.ones(embeds.shape[:2])
+        mask[:, : 9 if ways == "many" else 2] = 2
+        layer = model.encoder.layer[0].attention.self.key_global
+        if ways == "hooks":
+            layer.register_forward_hook(lambda *_: seen.append(1))
+        return model(inputs_embeds=embeds, attention_mask=mask)[0], mask > 0
+
+    in_softmax_of_its_dtype(monkeypatch)
+    case = families.CASES["longformer"]._replace(call=call, in_float64=True)
+    families.check_as_eager(case)
+    assert len(seen) == (3 if ways == "hooks" else 0)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_under_autocast(name):
+    """No further from the float32 model than the model's own code, but for a tenth."""
+    case = families.CASES[name]
+    original, model = families.pair(case)
+    draw = torch.Generator().manual_seed(1)
+    inputs = [torch.randn(shape, generator=draw) for shape in case.shapes]
+    with torch.no_grad():
+        exact, visible = case.call(original, *inputs)
+        with torch.autocast("cpu", torch.bfloat16):
+            found = [case.call(one, *inputs)[0] for one in (original, model)]
+    assert found[0].dtype == found[1].dtype
+    errors = [(one - exact)[visible].square().sum() for one in found]
+    assert errors[1].sqrt() <= 1.1 * errors[0].sqrt()
+
+
 def test_each_item_is_as_alone():
     """What other items of the batch have makes no difference to an item."""
     _, model = families.pair(families.CASES["longformer"])

@@ -9,6 +9,7 @@ from transformers import EncoderDecoderCache
 
 from relpos import recipes
 from relpos.torch import attention, merge_attention
+from relpos.torch._kept import is_plain_linear
 from relpos.torch._transformers.adapters.base import (
     Caching,
     Masked,
@@ -108,13 +109,48 @@ class _LongformerSelfAttention(Swapped):
     ) -> torch.Tensor:
         """Return the rows (B, G, H * D) of the global tokens (B, G)."""
         query = split_heads(self.query_global(_taken(x, tokens)), self.num_heads)
-        out = self._attend(
-            query,
-            self.key_global(x),
-            self.value_global(x),
-            attn_mask=None if padding is None else ~padding[:, None, None],
+        mask = None if padding is None else ~padding[:, None, None]
+        if self._are_few(tokens.shape[1]):
+            return self._rows_of_few(query, x, mask)
+        key, value = self.key_global(x), self.value_global(x)
+        return join_heads(self._attend(query, key, value, attn_mask=mask))
+
+    def _are_few(self, count: int) -> bool:
+        """Return True where projecting global queries is faster than projecting x.
+
+        Dropout is left to projected values, whose bias it scales, and autocast to the
+        layers, which round.
+        """
+        if 2 * count > self.head_dim or (self.training and self.dropout):
+            return False
+        layers = self.key_global, self.value_global
+        return not torch.is_autocast_enabled("cpu") and all(
+            map(is_plain_linear, layers)
         )
-        return join_heads(out)
+
+    def _rows_of_few(
+        self, query: torch.Tensor, x: torch.Tensor, mask: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Return the rows (B, G, H * D) of global queries (B, H, G, D).
+
+        A score q · (W x) is (q W) · x, and a sum of projected values is the projection
+        of a sum. The tokens x are then keys and values as they are.
+        """
+        keys, values = self.key_global, self.value_global
+        heads = self.num_heads, -1
+        tokens = x[:, None]
+        out = attention(
+            query @ keys.weight.unflatten(0, heads),
+            tokens,
+            tokens,
+            mask,
+            scale=self.head_dim**-0.5,
+            enable_gqa=True,
+        )
+        rows = join_heads(out @ values.weight.unflatten(0, heads).mT) + values.bias
+        # The bias of keys adds one number to all scores of a query, which changes no
+        # weight. Autograd gets its gradient of 0.
+        return rows + 0 * keys.bias[:1]
 
     def _attend(
         self,
