@@ -31,6 +31,12 @@ def _fastspeech2(model: Any, x: Any) -> None:
     model.encoder(1 * x, attention_mask=torch.ones(x.shape[0], 1, x.shape[1]).bool())
 
 
+def _with_a_global_token(model: Any, x: Any) -> None:
+    mask = torch.ones(x.shape[:2], dtype=torch.long)
+    mask[:, 0] = 2
+    model(inputs_embeds=x, attention_mask=mask)
+
+
 def _of_map(model: Any, x: Any) -> None:
     """A square map of cells, as the encoder of SAM has it."""
     side = isqrt(x.shape[1])
@@ -64,6 +70,7 @@ SEW_D = {
     "num_conv_pos_embeddings": 4,
     "num_conv_pos_embedding_groups": 2,
 }
+LONGFORMER = {**BERT, "attention_window": 512, "max_position_embeddings": 4098}
 XLNET = {"vocab_size": 8, "d_model": 768, "n_layer": 1, "n_head": 12, "d_inner": 8}
 BLOOM = {"vocab_size": 8, "hidden_size": 1024, "n_layer": 1, "n_head": 16}
 MPT = {"vocab_size": 8, "d_model": 2048, "n_heads": 16, "n_layers": 1}
@@ -103,6 +110,24 @@ FAMILIES = {
         REPLACED,
         768,
         LENGTHS,
+    ),
+    "Longformer base": Layer(
+        transformers.LongformerModel,
+        LONGFORMER,
+        encoder,
+        "LongformerSelfAttention",
+        REPLACED,
+        768,
+        (4096,),
+    ),
+    "Longformer base, one global token": Layer(
+        transformers.LongformerModel,
+        LONGFORMER,
+        _with_a_global_token,
+        "LongformerSelfAttention",
+        REPLACED,
+        768,
+        (4096,),
     ),
     "BLOOM 560M": Layer(
         transformers.BloomModel,

@@ -170,7 +170,7 @@ def replace_attention(
     The model has the same results, and may be trained, saved and loaded as before.
 
     - Text: DeBERTa in all versions, MPNet, XLNet, BLOOM, MPT, T5, mT5, Inkling,
-      Inkling 2, Inkling 2 Loop.
+      Inkling 2, Inkling 2 Loop, Longformer, LED.
     - Speech: WavLM, SEW-D, Wav2Vec2-Conformer and FastSpeech2-Conformer with relative
       positions, VITS, the encoder of SpeechT5, the audio encoders of Gemma 3n and 4.
     - Vision: SAM, SAM-HQ, ViTDet, SegGPT, SLANeXt, GOT-OCR2, DeepSeek-OCR2,
@@ -212,12 +212,13 @@ def replace_attention(
     Notes
     -----
     Models that ask are set to ``attn_implementation="relpos"``; with another one their
-    modules raise ValueError. BLOOM, MPT, MPNet and VITS do not ask, and are set to it
-    for its masks. ``output_attentions=True`` of a call or a configuration
-    returns the weights that the model returns. A cache has the name of any version,
-    ``cache`` or ``past_key_values``; a cache under another name, and an argument that
-    relpos does not know, raise ValueError. Queries of padding are as in `register`; in
-    Gemma's audio encoders, those on the left change the next frames.
+    modules raise ValueError. BLOOM, MPT, MPNet, VITS and LED do not ask, and are set to
+    it for its masks. ``output_attentions=True`` of a call or a configuration returns
+    the weights that the model returns; the encoders of Longformer and LED then run
+    their own code. A cache has the name of any version, ``cache`` or
+    ``past_key_values``; a cache under another name, and an argument that relpos does
+    not know, raise ValueError. Queries of padding are as in `register`; in Gemma's
+    audio encoders, those on the left change the next frames.
 
     A module in evaluation mode without gradients keeps the projections of its last
     positions, and uses them again while the bits of weights, biases and embeddings are
