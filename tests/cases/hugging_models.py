@@ -55,10 +55,10 @@ def run(case: Case, model: Any) -> tuple[Any, dict[str, Any]]:
     return out.detach(), {name: tensor.grad for name, tensor in named.items()}
 
 
-def padded(length: int = LENGTH, left: bool = False) -> Any:
-    """A mask of two texts, the second shorter by three."""
-    mask = torch.ones(BATCH, length, dtype=torch.bool)
-    mask[1, slice(0, 3) if left else slice(length - 3, None)] = False
+def padded(length: int = LENGTH, left: bool = False, batch: int = BATCH) -> Any:
+    """A mask of texts, of which every second one is shorter by three."""
+    mask = torch.ones(batch, length, dtype=torch.bool)
+    mask[1::2, slice(0, 3) if left else slice(length - 3, None)] = False
     return mask
 
 

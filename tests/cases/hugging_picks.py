@@ -83,7 +83,7 @@ OF_BLOCKS: dict[str, tuple[str, dict[str, Any]]] = {
 
 def text(model: Any, embeds: Any, left: bool = False) -> Any:
     """Logits, or what they are made of, and the tokens that are not padding."""
-    mask = padded(embeds.shape[1], left)
+    mask = padded(embeds.shape[1], left, len(embeds))
     out = model(inputs_embeds=embeds, attention_mask=mask.long(), use_cache=False)
     return out[0], mask
 

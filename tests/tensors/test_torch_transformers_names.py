@@ -47,6 +47,9 @@ MODEL_OF = {
     "SpeechT5RelativePositionalEncoding": "speecht5",
     "SpeechT5Attention": "speecht5",
     "VitsAttention": "vits",
+    "GraniteSpeechConformerAttention": "granite speech",
+    "GraniteSpeechPlusConformerAttention": "granite speech plus",
+    "GraniteSpeech5EncoderAttention": "granite speech 5",
     "XLNetModel": "xlnet",
     "XLNetRelativeAttention": "xlnet",
     "LongformerSelfAttention": "longformer",
@@ -144,6 +147,10 @@ def call_of(kind):
             "hidden_states": x,
             "relative_position_embeddings": torch.ones(1, 9, models.WIDTH),
         }
+    if kind.startswith("GraniteSpeech"):
+        at = torch.arange(4)
+        name = "position_embeddings" if "5" in kind else "attention_dists"
+        return {"hidden_states": x, name: at[:, None] - at + 6}
     if kind == "InklingRelativeLogits":
         return {"relative_states": x, "query_positions": None, "key_positions": None}
     if kind == "DebertaV2Encoder":

@@ -107,7 +107,11 @@ class Pairs(TorchDispatchMode):
         return result
 
 
-@pytest.mark.parametrize("name", families.CASES)
+#: Granite Speech has arrays of blocks, which its own test counts.
+WHOLE = [name for name in families.CASES if not name.startswith("granite")]
+
+
+@pytest.mark.parametrize("name", WHOLE)
 def test_no_array_of_all_pairs_and_heads_is_made(name):
     """Forward and backward: masks have no axis of heads, and no other array is left."""
     case = families.CASES[name]

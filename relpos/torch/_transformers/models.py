@@ -172,7 +172,8 @@ def replace_attention(
     - Text: DeBERTa in all versions, MPNet, XLNet, BLOOM, MPT, T5, mT5, Inkling,
       Inkling 2, Inkling 2 Loop, Longformer, LED.
     - Speech: WavLM, SEW-D, Wav2Vec2-Conformer and FastSpeech2-Conformer with relative
-      positions, VITS, the encoder of SpeechT5, the audio encoders of Gemma 3n and 4.
+      positions, VITS, the encoder of SpeechT5, the audio encoders of Gemma 3n and 4,
+      and of Granite Speech, Granite Speech Plus and Granite Speech 5.
     - Vision: SAM, SAM-HQ, ViTDet, SegGPT, SLANeXt, GOT-OCR2, DeepSeek-OCR2,
       Unlimited-OCR, PP-FormulaNet; in windows, whose biases stay one array for each
       head, Swin V2, Swin2SR, and the Swin of Donut and of MaskFormer.

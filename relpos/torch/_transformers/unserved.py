@@ -22,8 +22,6 @@ REASONS = {
         falcon.FalconAttention falcon.FalconFlashAttention2
         funnel.FunnelRelMultiheadAttention
         gpt_neox_japanese.GPTNeoXJapaneseAttention
-        granite_speech.GraniteSpeechConformerAttention
-        granite_speech_plus.GraniteSpeechPlusConformerAttention
         layoutlmv2.LayoutLMv2SelfAttention layoutlmv3.LayoutLMv3SelfAttention
         longt5.LongT5LocalAttention
         longt5.LongT5TransientGlobalAttention

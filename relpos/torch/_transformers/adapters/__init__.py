@@ -18,6 +18,7 @@ from relpos.torch._transformers.adapters import (  # noqa: F401
     fastspeech2_conformer,
     gemma3n,
     gemma4,
+    granite_speech,
     indexers,
     inkling,
     inkling2,
