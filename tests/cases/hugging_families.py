@@ -407,11 +407,19 @@ def as_loaded(model: Any, dtype: torch.dtype) -> Any:
     return model
 
 
-def check_generates(kind: Any, settings: dict[str, Any], side: str) -> None:
-    """The same tokens from a prompt that is padded, by one beam and by three."""
+def check_generates(
+    kind: Any, settings: dict[str, Any], side: str, registers: bool = False
+) -> None:
+    """The same tokens from a prompt that is padded, by one beam and by three.
+
+    With `registers`, attention that is not replaced is relpos's, too.
+    """
     model = build(Case(kind, settings, None), "eager")
     original = copy.deepcopy(model)
     rt.replace_attention(model)
+    if registers:
+        model.set_attn_implementation("relpos")
+        assert model.config.get_text_config()._attn_implementation == "relpos"
     prompt = torch.randint(
         3, 10, (BATCH, 6), generator=torch.Generator().manual_seed(2)
     )

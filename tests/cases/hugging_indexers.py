@@ -51,10 +51,45 @@ SETTINGS: dict[str, Any] = {
 
 def kind_of(name: str, what: str) -> type[torch.nn.Module]:
     """Return a class of one of the models."""
-    folder, prefix = FAMILIES[name][0].split(".")
-    home = f"transformers.models.{folder}.modeling_{folder}"
-    kind: type[torch.nn.Module] = getattr(import_module(home), f"{prefix}{what}")
+    prefix = FAMILIES[name][0].split(".")[1]
+    kind: type[torch.nn.Module] = getattr(_home_of(name), f"{prefix}{what}")
     return kind
+
+
+def _home_of(name: str) -> Any:
+    """Return the module of one of the models."""
+    folder = FAMILIES[name][0].split(".")[0]
+    return import_module(f"transformers.models.{folder}.modeling_{folder}")
+
+
+#: What generates, where it is another class than the text model's own.
+GENERATING = {
+    "dots3": "Dots3NoteForCausalLM",
+    "hy v4 vl": "HYV4VLForConditionalGeneration",
+    "mistral large 4": "MistralLarge4ForConditionalGeneration",
+}
+#: The part for pictures, which has nothing to do here.
+PICTURES = {
+    "hidden_size": 16,
+    "intermediate_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "patch_size": 8,
+}
+
+
+def generating(name: str) -> tuple[type[torch.nn.Module], dict[str, Any]]:
+    """Return the class of one of the models that generates, and its settings."""
+    settings = settings_of(name)
+    if name not in GENERATING:
+        return kind_of(name, "ForCausalLM"), settings
+    kind: Any = getattr(_home_of(name), GENERATING[name])
+    if "ForCausalLM" in GENERATING[name]:
+        return kind, settings
+    vision = dict(PICTURES)
+    if name == "hy v4 vl":
+        vision["out_hidden_size"] = settings["hidden_size"]
+    return kind, {"text_config": settings, "vision_config": vision}
 
 
 def settings_of(name: str) -> dict[str, Any]:

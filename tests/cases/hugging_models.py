@@ -12,6 +12,10 @@ from transformers.models.gemma4.modeling_gemma4 import Gemma4AudioModel
 from transformers.models.inkling.modeling_inkling import InklingTextModel
 
 BATCH, LENGTH, WIDTH = 2, 11, 24
+#: The name of a model's argument for a cache, which transformers 5.24 renamed.
+CACHE = "cache"
+if tuple(map(int, transformers.__version__.split(".")[:2])) < (5, 24):
+    CACHE = "past_key_values"
 
 
 class Case(NamedTuple):

@@ -10,7 +10,7 @@ import hugging_models as models
 import pytest
 import torch
 import transformers
-from hugging_indexers import CASES, MODEL_OF, kind_of, settings_of
+from hugging_indexers import CASES, MODEL_OF, generating
 
 import relpos.torch as rt
 
@@ -110,24 +110,21 @@ def test_a_cache(name, cache, implementation):
         kept = transformers.DynamicCache(config=one.config)
         if cache == "static":
             kept = transformers.StaticCache(config=one.config, max_cache_len=LENGTH)
-        argument = "cache"
-        if tuple(map(int, transformers.__version__.split(".")[:2])) < (5, 24):
-            argument = "past_key_values"
         with torch.no_grad():
             parts = [
-                one(inputs_embeds=part, use_cache=True, **{argument: kept})
+                one(inputs_embeds=part, use_cache=True, **{models.CACHE: kept})
                 for part in x.split([5, 3, 1, 1, 1, 1], dim=1)
             ]
         found.append(torch.cat([part.last_hidden_state for part in parts], dim=1))
     torch.testing.assert_close(found[1], found[0], rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "name", [x for x in CASES if x not in ("dots3", "hy v4 vl", "mistral large 4")]
-)
+@every_model
+@pytest.mark.parametrize("registers", [False, True])
 @pytest.mark.parametrize("side", ["right", "left"])
-def test_generates_the_same_tokens(name, side):
-    families.check_generates(kind_of(name, "ForCausalLM"), settings_of(name), side)
+def test_generates_the_same_tokens(name, side, registers):
+    """By the model's own attention, and by relpos."""
+    families.check_generates(*generating(name), side, registers)
 
 
 @every_model
