@@ -100,6 +100,46 @@ def test_equals_eager(name, side):
     families.check_as_eager(families.on_side(CASES[name], side))
 
 
+@every_model
+@pytest.mark.parametrize("registers_first", [True, False])
+def test_both_ways_in_either_order(name, registers_first):
+    """Without padding, for which other models have no mask."""
+    rt.register()
+    original = models.build(CASES[name], "eager")
+    model = copy.deepcopy(original)
+    if registers_first:
+        model.set_attn_implementation("relpos")
+    rt.replace_attention(model)
+    model.set_attn_implementation("relpos")
+    call = {"inputs_embeds": families.embeds(LENGTH), "use_cache": False}
+    with torch.no_grad():
+        wanted, got = (one(**call).last_hidden_state for one in (original, model))
+    torch.testing.assert_close(got, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("implementation", ["eager", "relpos"])
+def test_shared_keys_of_mistral(implementation):
+    """The second layer has keys of the first one, and an indexer of its own."""
+    rt.register()
+    case = CASES["mistral large 4"]
+    more = {"num_hidden_layers": 3, "kv_source_layers": [0, 0, 2]}
+    original = models.build(case, "eager", **more)
+    model = copy.deepcopy(original)
+    assert len(rt.replace_attention(model)) == 3
+    model.set_attn_implementation(implementation)
+    x = families.embeds(LENGTH)
+    found = []
+    for one in (original, model):
+        kept = transformers.DynamicCache(config=one.config)
+        with torch.no_grad():
+            parts = [
+                one(inputs_embeds=part, use_cache=True, **{models.CACHE: kept})
+                for part in x.split([5, 3, 1, 1, 1, 1], dim=1)
+            ]
+        found.append(torch.cat([part.last_hidden_state for part in parts], dim=1))
+    torch.testing.assert_close(found[1], found[0], rtol=1e-5, atol=1e-5)
+
+
 @each_mask
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
 def test_a_cache(name, cache, implementation):

@@ -9,7 +9,7 @@ import re
 
 import pytest
 import transformers
-from documents import page_as_written
+from documents import ROOT, page_as_written, text
 
 from relpos import __main__
 from relpos._tested import TESTED
@@ -88,6 +88,27 @@ def test_the_page_has_the_table(monkeypatch):
         pytest.skip(f"the page is of transformers {DAILY}")
     text = page_as_written(monkeypatch, "model_types")
     assert f"model types of transformers {DAILY}" in text
+
+
+def test_rows_with_a_version_are_served_from_it_on(rows):
+    """The rows of docs/models.md that name the version of transformers."""
+    if not (ROOT / "docs" / "models.md").exists():
+        pytest.skip("no docs/ in this tree")
+    lines = re.findall(
+        r"^\| [^|]+ \| ([^|]+) \| ([^|]+) \| (5\.\d+) \|$",
+        text("docs/models.md"),
+        re.MULTILINE,
+    )
+    assert len(lines) == 5
+    installed = [*map(int, transformers.__version__.split(".")[:2])]
+    for types, calls, version in lines:
+        is_served = installed >= [*map(int, version.split("."))]
+        for name in re.findall(r"`(\w+)`", types):
+            row = rows.get(name)
+            if "register()" in calls:
+                assert (row is not None and row.register == served.YES) == is_served
+            else:
+                assert (row is not None and row.replace == served.YES) == is_served
 
 
 # ---- files as texts ------------------------------------------------------------------
