@@ -18,6 +18,8 @@ from tolerances import (
     assert_results_close,
 )
 
+import relpos
+
 pytestmark = pytest.mark.usefixtures("strict_floats")
 both_dtypes = pytest.mark.parametrize("dtype", DTYPES)
 
@@ -40,6 +42,20 @@ def test_rows_of_any_width(isa, width):
 def test_any_number_of_keys(isa, lk):
     sizes = (), 1, 8, lk, 32, 64
     check_all(*known(lk, "everything", *sizes, offset=lk // 2, k=9))
+
+
+@both_dtypes
+@pytest.mark.parametrize("key", [3, 700, 1099])
+def test_one_key_may_outweigh_all_others_in_any_span(isa, dtype, key):
+    """Exponents are taken from the largest logit of all spans."""
+    rng = np.random.default_rng(key)
+    keys = np.zeros((1, 1100, 1), dtype)
+    keys[0, key] = 1000
+    values = normal(rng, 1, 1100, 3).astype(dtype)
+    query = np.ones((1, 1, 1), dtype)
+    got = relpos.attention(query, keys, values, scale=1.0, return_lse=True)
+    assert_bitwise(got.out[0, 0], values[0, key])
+    assert_bitwise(got.lse, np.full((1, 1), 1000, dtype))
 
 
 # Rows of a key head meet a piece of keys in parts of up to four; more than 16 of them
