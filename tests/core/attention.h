@@ -64,12 +64,17 @@ lay_result(case_t *c, const char *name, rp_array *array, int may_be_short, int64
 
 /* ---- sizes ----------------------------------------------------------------------------- */
 
-/* Keys for several tiles and chunks of them, of one head. */
+/* Keys for several tiles and chunks of them, mostly of one head; at times the last has one
+ * key. */
 static void
 choose_many_keys(source_t *s, rp_attention *p)
 {
     p->B = p->H = p->Hk = 1;
+    if (once_in(s, 6))
+        p->B = p->H = p->Hk = 2;
     p->Lk = between(s, 240, once_in(s, 4) ? 1400 : 700);
+    if (once_in(s, 6))
+        p->Lk = 256 * between(s, 1, 2) + 1;
     p->Lq = choose_size(s, 70);
     p->D = choose_size(s, 20);
     p->Dv = choose_size(s, 20);
@@ -100,6 +105,10 @@ choose_sizes(case_t *c)
     p->Lk = once_in(s, 4) ? p->Lq : choose_size(s, 1000);
     p->D = choose_size(s, 70);
     p->Dv = once_in(s, 2) ? p->D : choose_size(s, 70);
+    if (c->mixed != RP_OWN && once_in(s, 4)) /* whole vectors of 16 bits */
+        p->D = p->Dv = 64;
+    if (c->numbers == SINKS && once_in(s, 4)) /* one number says whether keys count */
+        p->Dv = 1;
     if (c->kind == ATTENTION && (c->numbers == FALLING || once_in(s, 8)))
         choose_many_keys(s, p);
     else if (c->kind == ATTENTION && once_in(s, 60))
@@ -162,13 +171,13 @@ choose_rows(case_t *c, int64_t rows[TABLES])
 }
 
 /* An index of a table: it rises or falls by 0 or 1 from row to row, as buckets of distances do,
- * falls and then leaps and rises, or has any rows. */
+ * at times by 2, falls and then leaps and rises, or has any rows. */
 static void
 lay_index(case_t *c, rp_table *table)
 {
     enum { RISES, FALLS, TURNS, ANY_ROWS, WAYS };
     source_t *s = &c->s;
-    int way = (int)pick(s, WAYS);
+    int way = (int)pick(s, WAYS), leaps = once_in(s, 3);
     int64_t *index = lay_vector(c, table->rows), steps = between(s, 1, 4);
     table->listed = 1 + choose_size(s, once_in(s, 2) ? 30 : 140);
     table->index = index;
@@ -176,12 +185,14 @@ lay_index(case_t *c, rp_table *table)
     for (int64_t l = 0; l < table->rows; l++) {
         int falls = way == FALLS || (way == TURNS && l < table->rows / 2);
         int64_t step = (int64_t)(draw(s) % (uint64_t)steps) == 0;
+        if (leaps && draw(s) % 16 == 0)
+            step = 2;
         if (way == ANY_ROWS)
             x = (int64_t)(draw(s) % (uint64_t)table->listed);
         else if (way == TURNS && l == table->rows / 2)
             x = table->listed / 2;
         else if (falls)
-            x = x > 0 ? x - step : 0;
+            x = x > step ? x - step : 0;
         else
             x = x + step < table->listed ? x + step : x;
         index[l] = x;

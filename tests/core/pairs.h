@@ -196,14 +196,12 @@ lay_labels(case_t *c)
     for (; p->labels.count < count; p->labels.count++) {
         rp_label_array *labels = &p->labels.of[p->labels.count];
         labels->size = 1 << pick(s, 4);
-        int repeat = REPEAT_HEADS |
-                     choose_repeat(s, REPEAT_BATCH | REPEAT_ROWS | REPEAT_COLUMNS);
         operand_t *o = lay(c, (operand_t){.name = "labels",
                                           .array = &labels->array,
                                           .n = {p->B, 1, p->Lq, p->Lk},
                                           .storage = INTEGERS,
                                           .item = labels->size,
-                                          .repeat = repeat});
+                                          .repeat = choose_repeat(s, REPEAT_ANY)});
         fill_labels(c, o, least);
     }
 }
@@ -222,9 +220,11 @@ lay_decay(case_t *c)
     p->log_decay.rows = rows;
     operand_t *o = lay_numbers(c, "log_decay", &p->log_decay.array, 0, p->H, rows, 1,
                                choose_repeat(s, REPEAT_BATCH));
+    const int rises = once_in(s, 4);
     if (c->numbers == SPREAD || c->numbers == FALLING)
         for (size_t k = 0; k < o->block.bytes / (size_t)o->item; k++)
-            put_number(o, o->block.data + k * (size_t)o->item, -4 * fabs(draw_unit(s)));
+            put_number(o, o->block.data + k * (size_t)o->item,
+                       (rises ? 4 : -4) * fabs(draw_unit(s)));
     for (size_t k = 0; k < o->block.bytes / (size_t)o->item; k++) {
         char *at = o->block.data + k * (size_t)o->item;
         if (!isfinite(number_at(o, at))) /* of any bits */
