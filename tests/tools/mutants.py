@@ -7,7 +7,7 @@ First record which tests reach which line (tests/tools/covered.py), then::
     python tests/tools/mutants.py core 200 --record build/nets --out core.jsonl
     python tests/tools/mutants.py compare before.jsonl after.jsonl
 
-`core` changes the kernels alone. A mutant first gets random problems by the program of
+`core` changes the kernels alone. A mutant first gets random problems by the programs of
 tests/core (mutants_core.py), both number types changed alike: this needs no record and
 kills most. Those that survive get the recorded cases, and then, where there is a
 record, the tests that reach the line, as a mutant of `c` does. Mutants that are listed
@@ -29,7 +29,6 @@ survived   no test failed
 timeout    the tests did not end in twice the time; a test may wait for ever
 unreached  no test that passed reaches the file (those of relpos.torch need torch)
 invalid    the compiler refuses it
-equal      the objects are the same, byte for byte
 listed     equal_mutants.toml has the reason why no test can notice it
 unsure     the test that failed also fails in the unchanged copy
 
@@ -342,10 +341,12 @@ def prepare_imports() -> None:
 class Kernels:
     """Judges mutants of the kernels: by programs, and then by tests."""
 
-    def __init__(self, tree: Path, has_tests: bool) -> None:
+    def __init__(self, tree: Path, has_tests: bool, mutations: list[Mutation]) -> None:
         self.tree = tree
         self.has_tests = has_tests
-        self.programs = Programs(tree)
+        self.programs = Programs(
+            tree, [mutation for mutation in mutations if not reason_of(mutation, tree)]
+        )
         self.recorded = [
             f"{path}::{name}"
             for path in RECORDED
@@ -361,8 +362,7 @@ class Kernels:
         """Return what became of a mutant."""
         if reason := reason_of(mutation, self.tree):
             return {"verdict": "listed", "by": reason, "cases": ""}
-        with changed(self.tree, mutation):
-            row = self.programs.judge()
+        row = self.programs.judge(mutation)
         if row["verdict"] != "survived" or not self.has_tests:
             return row
         near = [*self.recorded, *(x for x in near if x not in self.recorded)]
@@ -378,7 +378,7 @@ def run_share(
     is_python = options.action == "python"
     with tempfile.TemporaryDirectory() as folder:
         tree = copy_tree(Path(folder).resolve(), with_core=is_python)
-        judge_one = judge_of(options, tree)
+        judge_one = judge_of(options, tree, mutations)
         if not options.programs:
             compile_modules(tree)
         for mutation in mutations:
@@ -400,11 +400,11 @@ def compile_modules(tree: Path) -> None:
 
 
 def judge_of(
-    options: argparse.Namespace, tree: Path
+    options: argparse.Namespace, tree: Path, mutations: list[Mutation]
 ) -> Callable[[Mutation, list[str], list[str]], Row]:
     """Return what judges a mutant of the copy by the tests that reach it."""
     if options.action == "core":
-        return Kernels(tree, has_tests=not options.programs).judge
+        return Kernels(tree, not options.programs, mutations).judge
     core = Core(tree) if options.action == "c" else None
     return functools.partial(run_mutant, tree, core)
 
@@ -487,9 +487,9 @@ def settled(rows: list[Row]) -> str:
     """Return a line of how many mutants died, or cannot be noticed."""
     valid = [row for row in rows if row["verdict"] != "invalid"]
     dead = sum(map(died, valid))
-    unnoticed = sum(row["verdict"] in ("equal", "listed") for row in valid)
+    unnoticed = sum(row["verdict"] == "listed" for row in valid)
     share = f"{(dead + unnoticed) / max(1, len(valid)):.1%}"
-    counts = f"{dead} died and {unnoticed} are equal or listed"
+    counts = f"{dead} died and {unnoticed} are listed"
     return f"of {len(valid)} that compile, {counts}: {share}"
 
 

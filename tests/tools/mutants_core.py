@@ -1,9 +1,9 @@
 """Judges changes of the kernels by the programs of tests/core, for mutants.py.
 
-Each number type of the plainest instruction set is an object of its own, compiled
-without optimisation from the changed tree, with a program of its own; what is in the
-program beside the object is compiled once. What survives there is judged by those of
-the widest instruction set of this CPU, which use parts of the code that the plainest
+Each number type of the plainest instruction set is an object of its own, with a program
+of its own. All changes are in it, of which a variable of the environment chooses one
+(variants.py), so that it is compiled once. What survives there is judged by those of
+the wider instruction sets of this CPU, which use parts of the code that the plainest
 one leaves out. equal_mutants.toml lists changes that no test can notice, or that
 concern speed alone, by their place and with a reason.
 """
@@ -23,24 +23,26 @@ from typing import Any, NamedTuple
 
 from copied import ROOT
 from mutations import Mutation, c_mutations, function_before
+from variants import VARIABLE, numbers_in, write_variants
 
 sys.path.append(str(ROOT / "tests" / "core"))
 import harness
 
 OBJECTS = ("base_f32", "base_f64")
-#: Instruction sets with wider vectors, the widest first, and the flags of their CPUs.
+#: Instruction sets with wider vectors, or more rows of a micro-tile, and the flags of
+#: their CPUs.
 WIDER = {
     "avx512": {"avx512f", "avx512bw", "avx512dq", "avx512vl"},
     "avx2": {"avx2", "fma"},
 }
-FLAGS = "-O0 -g0 -w"
+FLAGS = "-O1 -g0 -w"
 #: What the program runs, by the name of the step: a first seed, how many, and switches.
 STEPS = {
     "random": ("1", "400"),
     "guard": ("60001", "1200", "guard", "nanfill"),
 }
 #: Seconds of CPU that a step may take: several times what the unchanged core takes.
-LIMIT = 60
+LIMIT = 30
 #: Only builds for debugging have these lines.
 ASSERTIONS = "csrc/kernels/conditions.h"
 LISTED = Path(__file__).with_name("equal_mutants.toml")
@@ -123,11 +125,11 @@ def reason_of(mutation: Mutation, tree: Path) -> str:
 
 
 def wider_objects() -> tuple[str, ...]:
-    """Return the objects of the widest instruction set of this CPU, if it is an x86."""
+    """Return the objects of all wider instruction sets of this CPU, if it is an x86."""
     path = Path("/proc/cpuinfo")
     has = set(path.read_text().split()) if path.exists() else set()
     names = [name for name, flags in WIDER.items() if flags <= has]
-    return tuple(f"{name}_{dtype}" for name in names[:1] for dtype in ("f32", "f64"))
+    return tuple(f"{name}_{dtype}" for name in names for dtype in ("f32", "f64"))
 
 
 def limit_cpu() -> None:
@@ -135,74 +137,62 @@ def limit_cpu() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (LIMIT, LIMIT + 5))
 
 
-class Build(harness.Build):
-    """A build that compiles once what is not an object of the kernels."""
-
-    def __init__(self, folder: Path, tree: Path) -> None:
-        super().__init__(folder, tree, "gcc", FLAGS)
-        self.compiled: dict[str, str] = {}
-
-    def compile(self, source: str, *more: str) -> str:
-        """Compile one file of the tree, unless it was; return the object."""
-        if source.startswith("csrc/isa/"):
-            return super().compile(source, *more)
-        if source not in self.compiled:
-            self.compiled[source] = super().compile(source, *more)
-        return self.compiled[source]
-
-
 class Programs:
-    """The program of each object of a tree."""
+    """The program of each object of a tree, with all mutations but refused ones."""
 
-    def __init__(self, tree: Path) -> None:
-        names = (*OBJECTS, *wider_objects())
-        self.builds = {name: Build(tree / "build" / name, tree) for name in names}
-        self.unchanged: dict[str, bytes] = {}
-        unchanged = self.judge()
-        if unchanged["verdict"] != "survived":
-            raise RuntimeError(f"the unchanged core fails: {unchanged['by']}")
-        self.unchanged = {name: self.object_of(name) for name in self.builds}
+    def __init__(self, tree: Path, mutations: list[Mutation]) -> None:
+        self.tree = tree
+        self.objects = (*OBJECTS, *wider_objects())
+        self.numbers = {mutation.key: n for n, mutation in enumerate(mutations)}
+        self.mutations = dict(enumerate(mutations))
+        self.built: dict[str, Path] = {}
+        for name in OBJECTS:
+            unchanged = run_program(self.program(name), *STEPS["random"])
+            if unchanged["verdict"] != "survived":
+                raise RuntimeError(f"the unchanged core fails: {unchanged['by']}")
 
-    def judge(self) -> Row:
-        """Compile the objects and run their programs until one fails.
+    def judge(self, mutation: Mutation) -> Row:
+        """Run the programs until one fails.
 
         An object is compiled only if the first step finds nothing in those before it.
         """
-        programs: dict[str, Path] = {}
+        number = self.numbers[mutation.key]
         for step, words in STEPS.items():
-            for name in self.builds:
-                if name not in programs:
-                    try:
-                        programs[name] = self.program(name)
-                    except RuntimeError:
-                        return {"verdict": "invalid", "by": "", "cases": ""}
-                if self.object_of(name) == self.unchanged.get(name):
-                    continue
-                row = run_program(programs[name], *words)
+            for name in self.objects:
+                program = self.program(name)  # which may find that it is refused
+                if number not in self.mutations:
+                    return {"verdict": "invalid", "by": "", "cases": ""}
+                row = run_program(program, *words, number=number)
                 if row["verdict"] != "survived":
-                    row["by"] = f"{name}: {row['by']}"
-                    return row | {"cases": step}
-        is_equal = {x: self.object_of(x) for x in self.builds} == self.unchanged
-        verdict = "equal" if is_equal else "survived"
-        return {"verdict": verdict, "by": "", "cases": ""}
+                    return row | {"by": f"{name}: {row['by']}", "cases": step}
+        return {"verdict": "survived", "by": "", "cases": ""}
 
     def program(self, name: str) -> Path:
-        """Build the program of an object."""
-        build = self.builds[name]
-        return build.program("core", build.objects([name]), [name])
+        """Build the program of an object, unless it was, without what is refused."""
+        while name not in self.built:
+            folder = self.tree / "build" / name
+            sources = write_variants(self.tree, folder / "sources", self.mutations)
+            build = harness.Build(folder, sources, "gcc", FLAGS)
+            try:
+                self.built[name] = build.program("core", build.objects([name]), [name])
+            except RuntimeError as error:
+                refused = numbers_in(str(error)) & self.mutations.keys()
+                if not refused:
+                    raise
+                for number in refused:
+                    del self.mutations[number]
+        return self.built[name]
 
-    def object_of(self, name: str) -> bytes:
-        """Return an object that was compiled last."""
-        return (self.builds[name].folder / f"csrc-isa-{name}.o").read_bytes()
 
-
-def run_program(program: Path, *words: str) -> Row:
-    """Return what became of the problems that a program runs."""
+def run_program(program: Path, *words: str, number: int | None = None) -> Row:
+    """Return what became of a program's problems, with a mutation or without."""
+    chosen = {} if number is None else {VARIABLE: str(number)}
     try:
         done = subprocess.run(
             [program, "all", "all", *words],
             check=False,
             capture_output=True,
+            env=os.environ | chosen,
             preexec_fn=limit_cpu,
             timeout=20 * LIMIT,
         )
