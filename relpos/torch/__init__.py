@@ -31,6 +31,7 @@ from relpos.torch._scores import *
 from relpos.torch._transformers.models import *
 
 from relpos.torch import nn as nn  # isort: skip  (its modules call these functions)
+from relpos.torch import _onnx_attention as _onnx_attention  # formulas of operators
 
 del _torch
 

@@ -229,7 +229,7 @@ def _settings_of(setting: Setting) -> list[Any]:
     return [arguments.get(name) for name in _KINDS]
 
 
-def _setting(names: Sequence[str], settings: Sequence[Any]) -> Setting:
+def setting_of(names: Sequence[str], settings: Sequence[Any]) -> Setting:
     """Return the setting that `_settings_of` made the last arguments of."""
     arguments = dict(zip(_KINDS, settings, strict=True))
     fire = {name: arguments.pop(name) for name in _FIRE}
@@ -258,7 +258,7 @@ def _forward(
 ) -> _Tensors:
     if is_dual(operands):  # the operator is not asked for their tangents
         raise no_forward_mode("attention")
-    results = _engine.forward(_setting(names, settings), operands)
+    results = _engine.forward(setting_of(names, settings), operands)
     # An operator has a fixed number of tensors: an empty one is in the place of
     # weights.
     weights = results.weights
@@ -284,7 +284,7 @@ def _backward(
     *settings: Any,
 ) -> list[Tensor]:
     gradients = _engine.backward(
-        _setting(names, settings),
+        setting_of(names, settings),
         needs_grad,
         ResultGradients(grad_out, grad_lse, grad_weights),
         SavedResults(out, row_max, row_sum),
@@ -332,18 +332,11 @@ def dtype_of_call(tensors: Mapping[str, Tensor]) -> torch.dtype:
 def _like_forward(
     operands: Sequence[Tensor], names: Sequence[str], form: int, *settings: Any
 ) -> _Tensors:
-    setting = _setting(names, settings)
+    setting = setting_of(names, settings)
     by_name = dict(zip(names, operands, strict=True))
     check_devices(by_name)
-    # the batch axes of all operands broadcast; what `AXES` lacks has none
-    batches = [
-        tensor.shape[: max(tensor.dim() - AXES[name], 0)]
-        for name, tensor in by_name.items()
-        if name in AXES
-    ]
-    batch = torch.broadcast_shapes(*batches)
     query, key, value = by_name["query"], by_name["key"], by_name["value"]
-    rows = (*batch, query.shape[-3], query.shape[-2])
+    rows = rows_of(by_name)
     # the operator returns float32 or float64, which is rounded behind it
     is_wide = dtype_of_call(by_name) is torch.float64
     dtype = torch.float64 if is_wide else torch.float32
@@ -355,7 +348,26 @@ def _like_forward(
         rows,  # row_sum
         weights,
     ]
+    dtype = computed_dtype(by_name)
     return tuple(query.new_empty(shape, dtype=dtype) for shape in shapes)
+
+
+def rows_of(tensors: Mapping[str, Tensor]) -> tuple[int, ...]:
+    """Return the shape of one number for each row of a result, (..., H, Lq)."""
+    # the batch axes of all operands broadcast; what `AXES` lacks has none
+    batches = [
+        tensor.shape[: max(tensor.dim() - AXES[name], 0)]
+        for name, tensor in tensors.items()
+        if name in AXES
+    ]
+    query = tensors["query"]
+    return *torch.broadcast_shapes(*batches), query.shape[-3], query.shape[-2]
+
+
+def computed_dtype(tensors: Mapping[str, Tensor]) -> torch.dtype:
+    """Return the dtype of the operator's results, which are rounded behind it."""
+    is_wide = _traced_dtype(tensors) is torch.float64
+    return torch.float64 if is_wide else torch.float32
 
 
 @_attention_backward.register_fake
@@ -384,7 +396,7 @@ def _over_items(
         call, names, operands, in_dims[0], info.batch_size
     )
     # one call for all items has an empty tensor instead of weights, without their axis
-    has_weights = _setting(names, settings).values["return_weights"]
+    has_weights = setting_of(names, settings).values["return_weights"]
     no_axis = weights.dim() == 1 and not has_weights
     dims = 0, 0, 0, 0, None if no_axis else 0
     return (out, lse, row_max, row_sum, weights), dims
@@ -405,7 +417,7 @@ def _backward_over_items(
     # torch gives a dim for each argument, and a list of them for the list of operands
     _, *other_dims = in_dims[: 1 + _OTHERS]
     dims = None, *other_dims, *in_dims[1 + _OTHERS]
-    setting = _setting(names, settings)
+    setting = setting_of(names, settings)
     return setting.vmap_backward(call, info, dims, needs_grad, *others, *operands)
 
 
@@ -416,7 +428,7 @@ def _keep(ctx: Any, inputs: Any, output: Any) -> None:
     operands, *ctx.last = inputs
     names, _, *settings = ctx.last
     out, _, row_max, row_sum, weights = output
-    if _setting(names, settings).values["return_weights"]:
+    if setting_of(names, settings).values["return_weights"]:
         # differentiable by torch's account, so that `_engine.backward` can refuse it
         ctx.mark_non_differentiable(row_max, row_sum)
     else:

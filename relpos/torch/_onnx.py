@@ -1,0 +1,78 @@
+"""Export to ONNX: what stands for the operators of relpos in a program of ONNX.
+
+``torch.onnx.export`` translates PyTorch's own operators alone. While it takes a program
+apart, each operator of relpos becomes the formula of `FORMULAS`, which calls no others.
+Everything else that traces a program (``torch.compile``, ``torch.export``, and
+``ExportedProgram.run_decompositions`` without a table) keeps the operator.
+
+PyTorch's own table of decompositions, ``torch._decomp.decomposition_table``, is not used.
+An operator with an entry there loses its rule of shapes where a length is a symbol, and
+`torch.compile` refuses it where the environment variable CI is set.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import torch
+
+Formula: TypeAlias = Callable[..., Any]
+
+#: The formula of each operator, which takes the arguments of the operator.
+FORMULAS: dict[str, Formula] = {}
+
+try:
+    from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode
+    from torch.library import register_torch_dispatch
+except ImportError as error:
+    #: Why this PyTorch has no export of relpos to ONNX; "" if it has.
+    REASON = f"torch {torch.__version__} lacks what relpos needs: {error}"
+else:
+    REASON = ""
+
+
+def is_exported() -> bool:
+    """Return True while ``torch.onnx.export`` runs."""
+    # a call of it has loaded the module, which takes half a second
+    onnx = sys.modules.get("torch.onnx")
+    return onnx is not None and onnx.is_in_onnx_export()
+
+
+def decomposed(name: str) -> Callable[[Formula], Formula]:
+    """Let a formula stand for the operator of a name in programs of ONNX."""
+
+    def register(formula: Formula) -> Formula:
+        FORMULAS[name] = formula
+        if not REASON:
+            operator = f"relpos::{name}"
+            register_torch_dispatch(operator, ProxyTorchDispatchMode, _rule(formula))
+        return formula
+
+    return register
+
+
+def _rule(formula: Formula) -> Callable[..., Any]:
+    """Return what a tracer does where it meets the operator of a formula."""
+
+    def rule(
+        tracer: Any,
+        operator: Any,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        keywords: dict[str, Any] | None = None,
+    ) -> Any:
+        if not is_exported():
+            return tracer.__torch_dispatch__(operator, types, args, keywords)
+        # the operators that the formula calls are traced in the place of this one
+        with tracer:
+            return formula(*args, **(keywords or {}))
+
+    return rule
+
+
+def has_no_form(name: str, what: str, expected: str) -> NotImplementedError:
+    return NotImplementedError(
+        f"relpos.torch.{name}: ONNX has no form of {what}; expected {expected}"
+    )
