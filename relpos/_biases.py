@@ -427,7 +427,7 @@ def _floor_root(x: int, k: int) -> int:
 
 
 @lru_cache(maxsize=64)
-def t5_edges(exact: int, width: int, last: int) -> Array:
+def _t5_edges(exact: int, width: int, last: int) -> Array:
     """Return the smallest distance of each step but the first, steps 1..width - 1."""
     edges = []
     for step in range(1, width):
@@ -508,7 +508,7 @@ def t5_bucket(
     farthest = POSITION_LIMIT if both else 0
     distance = np.abs(np.clip(relative, -POSITION_LIMIT, farthest))
     steps = np.searchsorted(
-        t5_edges(exact, side - exact, last), distance, side="right"
+        _t5_edges(exact, side - exact, last), distance, side="right"
     )
     bucket = np.where(distance < exact, distance, exact + steps)
     if both:  # the second half of the buckets is of keys after the query
@@ -660,7 +660,7 @@ def t5_bias_backward(
 
 
 @lru_cache(maxsize=64)
-def deberta_edges(middle: int, last: int, farthest: int) -> Array:
+def _deberta_edges(middle: int, last: int, farthest: int) -> Array:
     """Return the largest distance of each step, from step 0 to that of `farthest`.
 
     Step s ends where n ** width <= last ** s * middle ** (width - s); s goes on beyond
@@ -747,6 +747,6 @@ def deberta_bucket(
     last = as_int("max_position", max_position, middle + 2, POSITION_LIMIT) - 1
     distance = np.abs(relative).view(np.uint64)  # so that -2**63 has one
     farthest = max(int(distance.max(initial=0)), middle)
-    steps = np.searchsorted(deberta_edges(middle, last, farthest), distance)
+    steps = np.searchsorted(_deberta_edges(middle, last, farthest), distance)
     bucket = np.minimum(distance, middle).astype(np.int64) + steps
     return np.asarray(np.sign(relative) * bucket)

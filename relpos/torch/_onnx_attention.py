@@ -21,7 +21,7 @@ from relpos.torch._attend import computed_dtype, rows_of, setting_of
 from relpos.torch._engine import Setting
 from relpos.torch._keywords import Values
 from relpos.torch._onnx import decomposed, has_no_form
-from relpos.torch._onnx_functions import fire_network
+from relpos.torch._onnx_functions import fire_network, scalar
 from relpos.torch._tensors import result_dtype
 
 Tensors = dict[str, Tensor]
@@ -74,7 +74,7 @@ def attention(
     if not values["return_weights"]:
         weights = weights.new_zeros(0)
     # the operator has the maxima in logarithms of base 2
-    row_max = top * math.log2(math.e)
+    row_max = top * scalar(math.log2(math.e), top)
     return out, lse, row_max, total, weights
 
 
@@ -264,7 +264,7 @@ def _has_other_rows(count: Any, x: Tensors) -> bool:
 def _scores(x: Tensors, values: Values, pairs: Pairs) -> Tensor:
     """Return the scores of all pairs, without what hides them."""
     query, key = x["query"], x["key"]
-    scale = values.get("scale", query.shape[-1] ** -0.5)
+    scale = scalar(values.get("scale", query.shape[-1] ** -0.5), query)
     left = query + x["pos_bias_u"].unsqueeze(-2) if "pos_bias_u" in x else query
     scores = scale * (left @ key.mT)
     if "rel_key" in x:
@@ -279,8 +279,8 @@ def _scores(x: Tensors, values: Values, pairs: Pairs) -> Tensor:
         products = key @ x["rel_query"].mT
         mirrored = [_mirrored(rows) for rows in pairs.rows["rel_query"]]
         scores = scores + scale * _by_pair(products, mirrored).mT
-    softcap = values.get("softcap")
-    if softcap is not None:
+    if "softcap" in values:
+        softcap = scalar(values["softcap"], query)
         scores = softcap * (scores / softcap).tanh()
     if "rel_bias" in x:
         bias = _finite(x["rel_bias"]).unsqueeze(-2)
@@ -440,9 +440,8 @@ def indexer_top_k(
         shape = torch.broadcast_shapes(scores.shape, seen.shape)
         seen = seen.expand(shape)
         scores = scores.expand(shape).masked_fill(~seen, -torch.inf)
-    order = scores.sort(-1, descending=True, stable=True).indices
-    # the length is a symbol, which a slice to `k` alone would compare with
-    picks = order[..., : torch.sym_min(k, key.shape[-2])]
+    # of equal scores ONNX takes the smaller key first
+    picks = scores.topk(torch.sym_min(k, key.shape[-2]), dim=-1).indices
     if seen is not None:
         picks = picks.masked_fill(~seen.gather(-1, picks), -1)
     return picks.to(torch.int32)

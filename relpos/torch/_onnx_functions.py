@@ -11,22 +11,37 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from relpos._biases import deberta_edges, t5_edges
 from relpos.torch._onnx import decomposed
 from relpos.torch._tensors import result_dtype
 
-#: No distance between tokens is longer than this in a program of ONNX.
-_FARTHEST = 2**31
+#: Steps of buckets that are this near to an integer are that integer. The operators find
+#: edges by comparing integers, and no two edges of theirs are so near.
+_NEAR = 2.0**-30
 
 
 def _computed(*tensors: Tensor | None) -> torch.dtype:
     """Return the dtype in which a function computes: float32 at least."""
     return torch.promote_types(result_dtype(tensors), torch.float32)
+
+
+def number(value: float, like: Tensor) -> Tensor:
+    """Return a number as a tensor of float64, which an exported program has exactly.
+
+    The exporter keeps most numbers in float32. It is exact for integers, and for powers
+    of two.
+    """
+    mantissa, exponent = math.frexp(value)
+    whole = torch.full((), int(mantissa * 2**53), dtype=torch.int64, device=like.device)
+    return whole.double() * 2.0 ** (exponent - 53)
+
+
+def scalar(value: float, like: Tensor) -> Any:
+    """Return a number for products with a tensor, exact in the tensor's dtype."""
+    return number(value, like) if like.dtype is torch.float64 else value
 
 
 def _distances(length: int, like: Tensor, dtype: torch.dtype) -> Tensor:
@@ -95,10 +110,13 @@ def fire_network(
     `position` has those of the queries, (..., Lq, 1).
     """
     far = relative.to(w1.dtype)
-    limit = abs(threshold)
-    at = position.to(w1.dtype)
-    nearest = at.clamp(min=limit) if isinstance(limit, float) else at.maximum(limit)
-    x = (c * far).abs().log1p() / ((abs(c) * nearest).log1p() + eps)
+    if not isinstance(c, Tensor):
+        c = w1.new_ones(()) * scalar(c, w1)
+    if not isinstance(threshold, Tensor):
+        threshold = w1.new_ones(()) * scalar(threshold, w1)
+    nearest = position.to(w1.dtype).maximum(threshold.abs())
+    normaliser = (c.abs() * nearest).log1p() + scalar(eps, w1)
+    x = (c * far).abs().log1p() / normaliser
     if signed:
         x = -far.sign() * x
     hidden = (x.unsqueeze(-1) * w1.flatten() + b1).relu()
@@ -126,9 +144,9 @@ def t5_bucket(
     exact = side // 2
     relative = relative_position.long()
     distance = relative.abs() if bidirectional else (-relative).clamp(min=0)
-    edges = _constant(t5_edges(exact, side - exact, int(max_distance)))
-    steps = (distance.unsqueeze(-1) >= edges).sum(-1)
-    bucket = torch.where(distance < exact, distance, exact + steps)
+    steps = (side - exact) * _logarithms(distance, exact, int(max_distance))
+    far = exact + (steps + _NEAR).floor().long()
+    bucket = torch.where(distance < exact, distance, far.clamp(max=side - 1))
     return bucket + side * (relative > 0).long() if bidirectional else bucket
 
 
@@ -137,17 +155,17 @@ def deberta_bucket(
     relative_position: Tensor, bucket_size: int, max_position: int
 ) -> Tensor:
     relative = relative_position.long()
-    middle, last = bucket_size // 2, int(max_position) - 1
+    middle = bucket_size // 2
     distance = relative.abs()
-    edges = _constant(deberta_edges(middle, last, _FARTHEST))
-    steps = (distance.unsqueeze(-1) > edges).sum(-1)
-    return relative.sign() * (distance.clamp(max=middle) + steps)
+    steps = (middle - 1) * _logarithms(distance, middle, int(max_position) - 1)
+    far = middle + (steps - _NEAR).ceil().long()
+    return relative.sign() * torch.where(distance <= middle, distance, far)
 
 
-def _constant(array: Any) -> Tensor:
-    """Return an array as a constant of the program; torch.tensor would write to it."""
-    numbers = torch.from_numpy(np.array(array, np.int64))
-    return torch.ops.aten.lift_fresh_copy(numbers)
+def _logarithms(distance: Tensor, first: int, last: int) -> Tensor:
+    """Return where distances lie from first (0) to last (1) in logarithms."""
+    far = distance.clamp(min=first).double() / first
+    return far.log() / number(math.log(last / first), far)
 
 
 @decomposed("segment_ranges")
@@ -162,13 +180,13 @@ def segment_ranges(query_segments: Tensor, key_segments: Tensor | None) -> Tenso
 
 def _turned(angles: Tensor, dtype: torch.dtype) -> Tensor:
     """Return angles of float64 in a dtype, less whole turns."""
-    turn = 2 * math.pi
+    turn = number(2 * math.pi, angles)
     return (angles - turn * (angles / turn).floor()).to(dtype)
 
 
 def _frequencies(count: int, dim: int, base: float, like: Tensor) -> Tensor:
-    exponents = torch.arange(count, device=like.device).double() * (-2.0 / dim)
-    return (exponents * math.log(base)).exp()
+    exponents = -2.0 * torch.arange(count, device=like.device).double() / dim
+    return number(base, like) ** exponents
 
 
 @decomposed("sinusoidal")
@@ -259,7 +277,10 @@ def apply_rotary(
             positions = torch.arange(x.shape[-2], device=x.device)
         if inv_freq is None:
             inv_freq = _frequencies(columns // 2, columns, base, x)
-        where = positions.double() + offset
+        if isinstance(offset, float):
+            where = positions.double() + number(offset, x)
+        else:
+            where = (positions + offset).double()
         angles = where.unsqueeze(-1) * inv_freq.double()
     dtype = _computed(x)
     turned = _turned(angles.double(), dtype)
@@ -283,8 +304,9 @@ def apply_rotary(
 def xpos_magnitude(
     positions: Tensor, dim: int, scale_base: float, inverse: bool
 ) -> Tensor:
-    columns = 2.0 * torch.arange(dim // 2, device=positions.device).double()
-    logarithms = ((columns + 0.4 * dim) / (1.4 * dim)).log() / scale_base
+    # (2 c + 0.4 dim) / (1.4 dim) in integers
+    columns = 10 * torch.arange(dim // 2, device=positions.device) + 2 * dim
+    logarithms = (columns.double() / (7 * dim)).log() / number(scale_base, positions)
     exponents = positions.double().unsqueeze(-1) * logarithms
     return (-exponents if inverse else exponents).exp()
 
