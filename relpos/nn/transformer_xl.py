@@ -361,7 +361,7 @@ def check_mask_shape(
     shape: tuple[int, ...], length: int, total: int, batch: int
 ) -> None:
     """Refuse a shape of attn_mask that the published layer does not take."""
-    if shape not in {(total, batch), (length, total, batch), (length, total, 1)}:
+    if shape not in ((total, batch), (length, total, batch), (length, total, 1)):
         hint = ""
         if shape == (length, total):
             hint = " (a mask of pairs needs a last axis: attn_mask[:, :, None])"

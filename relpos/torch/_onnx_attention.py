@@ -89,9 +89,7 @@ def _check_form(setting: Setting, x: Tensors) -> None:
         )
     if setting.values.get("dropout_p") or "rng" in x:
         name = "attention" if scheme is None else "fire_attention"
-        raise has_no_form(
-            name, "dropout", "dropout_p=0.0, as after model.eval()"
-        )
+        raise has_no_form(name, "dropout", "dropout_p=0.0, as after model.eval()")
 
 
 def _repeat_heads(x: Tensors) -> None:
@@ -225,9 +223,7 @@ def _rows_of_labels(x: Tensors, name: str) -> Rows:
     return Rows(labels.clamp(min=0), labels >= 0)
 
 
-def _rows_of_positions(
-    name: str, x: Tensors, values: Values, relative: Tensor
-) -> Rows:
+def _rows_of_positions(name: str, x: Tensors, values: Values, relative: Tensor) -> Rows:
     table, buckets = x[name], x.get("buckets")
     count: Any = table.shape[-1 if name == "rel_bias" else -2]
     rows = count if buckets is None else buckets.shape[0]
@@ -252,9 +248,7 @@ def _rows_of_positions(
 
 def _has_other_rows(count: Any, x: Tensors) -> bool:
     """Tell whether a table of vectors has another number of rows than the bias."""
-    others = [
-        x[name].shape[-2] for name in TABLES if name in x and name != "rel_bias"
-    ]
+    others = [x[name].shape[-2] for name in TABLES if name in x and name != "rel_bias"]
     return not all(statically_known_true(count == other) for other in others)
 
 
@@ -359,9 +353,7 @@ def _hidden(scores: Tensor, x: Tensors, pairs: Pairs) -> Tensor:
 # ---- weights, and what they weigh --------------------------------------------------
 
 
-def _softmax(
-    scores: Tensor, sinks: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor]:
+def _softmax(scores: Tensor, sinks: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """Return weights, and the maximum and the sum of each row; 0 if it sees no key."""
     top = scores.amax(-1, keepdim=True)
     if sinks is not None:

@@ -239,7 +239,8 @@ def conv_encoding(
         tokens = tokens.masked_fill(~seen, 0.0)
     length, width = x.shape[-2:]
     cells = [length] if grid is None else [*grid]
-    sizes = weight.shape[1:]
+    # a kernel of torch.nn has an axis of length 1 behind the channels
+    sizes = weight.shape[-len(cells) :]
     padding = []
     for size in reversed(sizes):  # the last axis first
         before = size - 1 if is_causal else size // 2
@@ -248,7 +249,7 @@ def conv_encoding(
     convolve = [functional.conv1d, functional.conv2d, functional.conv3d]
     added = convolve[len(sizes) - 1](
         functional.pad(image, padding),
-        weight.to(dtype).unsqueeze(1),
+        weight.to(dtype).reshape(width, 1, *sizes),
         None if bias is None else bias.to(dtype),
         groups=width,
     )
@@ -296,7 +297,9 @@ def apply_rotary(
     else:
         a, b = pairs.chunk(2, -1)
     rotated = [a * cos - b * sin, b * cos + a * sin]
-    both = torch.stack(rotated, -1).flatten(-2) if interleaved else torch.cat(rotated, -1)
+    both = (
+        torch.stack(rotated, -1).flatten(-2) if interleaved else torch.cat(rotated, -1)
+    )
     return torch.cat([both, wide[..., columns:]], -1).to(x.dtype)
 
 

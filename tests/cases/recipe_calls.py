@@ -5,10 +5,13 @@ The result of a recipe is given to attention; a `Recipe` is given the gradients 
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 from public_calls import BOTH, DIFFERENT, D, H, L, Q, back
 
 import relpos
+from relpos import recipes
 
 
 def use(keywords, x, length=L, wrt=None, **more):
@@ -116,3 +119,40 @@ RECIPES = {
     "gemma3n_audio": recipe(L, (D,), (H * D, 6), Q, context_left=3, logit_cap=2.0),
     "gemma4_audio": recipe(L, (D,), (H * D, 6), Q, context_left=3, chunk_size=2),
 }
+
+
+class Call(NamedTuple):
+    """A call of a recipe with arrays, its result, and attention with that result."""
+
+    recipe: Any
+    args: tuple[Any, ...]
+    keywords: dict[str, Any]
+    result: Any
+    attention: list[dict[str, Any]]
+
+
+def numbers(dtype=np.float64):
+    rng = np.random.default_rng(0)
+    return lambda *shape: np.asarray(rng.standard_normal(shape), dtype)
+
+
+def recorded(name, dtype=np.float64):
+    """Return the calls that recipe_calls.py makes of a recipe."""
+    recipe, calls, attention = getattr(recipes, name), [], relpos.attention
+
+    def called(*args, **keywords):
+        result = recipe(*args, **keywords)
+        calls.append(Call(recipe, args, keywords, result, []))
+        return result
+
+    def attended(*args, **keywords):
+        given = dict(zip(("query", "key", "value"), args, strict=False)) | keywords
+        calls[-1].attention.append(given)
+        return attention(*args, **keywords)
+
+    relpos.attention = attended
+    try:
+        RECIPES[name](called, numbers(dtype))
+    finally:
+        relpos.attention = attention
+    return calls

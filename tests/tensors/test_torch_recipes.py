@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import inspect
 import re
-from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import torch
-from recipe_calls import RECIPES
+from recipe_calls import RECIPES, numbers, recorded
 from torch.autograd import gradcheck
 from torch.nn.attention.bias import causal_upper_left
 
@@ -19,43 +18,6 @@ from relpos import recipes
 
 #: Recipes without an array among their arguments: they return arrays, if any.
 WITHOUT = {"enformer_positions", "gemma2", "llama4", "longformer", "recurrent_gemma"}
-
-
-class Call(NamedTuple):
-    """A call of a recipe with arrays, its result, and attention with that result."""
-
-    recipe: Any
-    args: tuple[Any, ...]
-    keywords: dict[str, Any]
-    result: Any
-    attention: list[dict[str, Any]]
-
-
-def numbers(dtype=np.float64):
-    rng = np.random.default_rng(0)
-    return lambda *shape: np.asarray(rng.standard_normal(shape), dtype)
-
-
-def recorded(name, dtype=np.float64):
-    """Return the calls that recipe_calls.py makes of a recipe."""
-    recipe, calls, attention = getattr(recipes, name), [], relpos.attention
-
-    def called(*args, **keywords):
-        result = recipe(*args, **keywords)
-        calls.append(Call(recipe, args, keywords, result, []))
-        return result
-
-    def attended(*args, **keywords):
-        given = dict(zip(("query", "key", "value"), args, strict=False)) | keywords
-        calls[-1].attention.append(given)
-        return attention(*args, **keywords)
-
-    relpos.attention = attended
-    try:
-        RECIPES[name](called, numbers(dtype))
-    finally:
-        relpos.attention = attention
-    return calls
 
 
 CALLS = [
