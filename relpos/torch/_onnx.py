@@ -5,9 +5,9 @@ apart, each operator of relpos becomes the formula of `FORMULAS`, which calls no
 Everything else that traces a program (``torch.compile``, ``torch.export``, and
 ``ExportedProgram.run_decompositions`` without a table) keeps the operator.
 
-PyTorch's own table of decompositions, ``torch._decomp.decomposition_table``, is not used.
-An operator with an entry there loses its rule of shapes where a length is a symbol, and
-`torch.compile` refuses it where the environment variable CI is set.
+PyTorch's own table, ``torch._decomp.decomposition_table``, has no entries of relpos. An
+operator with an entry there loses its rule of shapes where a length is a symbol, and
+``torch.compile`` refuses it where the environment variable CI is set.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The formula of attention in operators of PyTorch, for programs of ONNX.
 
-It is the formula of `relpos.attention`, computed in the dtype of the operator's results:
-float64 where a tensor has it, else float32. Where the operator raises an error for
-numbers that a program of ONNX does not look at, a row of the result is nan.
+It is the formula of `relpos.attention`, computed in the dtype of the operator's
+results: float64 where a tensor has it, else float32. Where the operator raises an error
+for numbers that a program of ONNX does not look at, a row of the result is nan.
 """
 
 from __future__ import annotations
@@ -154,8 +154,8 @@ def _check_offset(x: Tensors, values: Values) -> None:
     queries, keys = x["query"].shape[-2], x["key"].shape[-2]
     if not statically_known_true(queries == keys):
         raise ValueError(
-            f"query_offset: got None for {queries} queries and {keys} keys, lengths that "
-            "may differ; expected an integer or a tensor, or one length of both"
+            f"query_offset: got None for {queries} queries and {keys} keys, which may "
+            "differ; expected an integer or a tensor, or one length of both"
         )
 
 

@@ -18,8 +18,8 @@ from torch.nn import functional
 from relpos.torch._onnx import decomposed
 from relpos.torch._tensors import result_dtype
 
-#: Steps of buckets that are this near to an integer are that integer. The operators find
-#: edges by comparing integers, and no two edges of theirs are so near.
+#: Steps of buckets that are this near to an integer are that integer. The operators
+#: find edges by comparing integers.
 _NEAR = 2.0**-30
 
 

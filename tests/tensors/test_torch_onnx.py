@@ -317,7 +317,7 @@ def recipes_with_other_operands():
                 names = [n for n, x in arguments.items() if is_operand(x)]
                 if {*names} - known:
                     found.setdefault(tuple(sorted(names)), (name, arguments))
-    return {name: arguments for name, arguments in found.values()}
+    return dict(found.values())
 
 
 def is_operand(value):
