@@ -37,6 +37,7 @@ from relpos.torch._functions import (
     over_items,
 )
 from relpos.torch._keywords import Values
+from relpos.torch._onnx import check_export
 from relpos.torch._tensors import check_devices, check_kinds, under_autocast
 from relpos.torch._tracing import (
     apply,
@@ -332,6 +333,7 @@ def dtype_of_call(tensors: Mapping[str, Tensor]) -> torch.dtype:
 def _like_forward(
     operands: Sequence[Tensor], names: Sequence[str], form: int, *settings: Any
 ) -> _Tensors:
+    check_export(_NAME)
     setting = setting_of(names, settings)
     by_name = dict(zip(names, operands, strict=True))
     check_devices(by_name)

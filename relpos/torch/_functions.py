@@ -20,6 +20,7 @@ from relpos._attention.operands import ROWS, Mask
 from relpos._checks import POSITION_LIMIT, Array, as_int, coarse_positions, kind_of
 from relpos._settings import threads
 from relpos._words import NO_TENSOR
+from relpos.torch._onnx import check_export
 from relpos.torch._tensors import (
     array_of,
     check_devices,
@@ -181,6 +182,7 @@ class TensorFunction:
 
     def like(self, *args: Any) -> Tensor:
         """Return a tensor like the result, without its numbers, for a tracer."""
+        check_export(self.name)
         values = self.named(*args)
         check_devices(values)
         empty: Tensor = args[0].new_empty(

@@ -16,8 +16,6 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-import torch
-
 Formula: TypeAlias = Callable[..., Any]
 
 #: The formula of each operator, which takes the arguments of the operator.
@@ -25,10 +23,11 @@ FORMULAS: dict[str, Formula] = {}
 
 try:
     from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode
+    from torch.fx.experimental.symbolic_shapes import statically_known_true
     from torch.library import register_torch_dispatch
 except ImportError as error:
-    #: Why this PyTorch has no export of relpos to ONNX; "" if it has.
-    REASON = f"torch {torch.__version__} lacks what relpos needs: {error}"
+    #: Why this PyTorch does not export relpos to ONNX; "" if it does.
+    REASON = str(error)
 else:
     REASON = ""
 
@@ -38,6 +37,20 @@ def is_exported() -> bool:
     # a call of it has loaded the module, which takes half a second
     onnx = sys.modules.get("torch.onnx")
     return onnx is not None and onnx.is_in_onnx_export()
+
+
+def check_export(name: str) -> None:
+    """Raise where ``torch.onnx.export`` meets an operator and cannot take it apart."""
+    if REASON and is_exported():
+        raise NotImplementedError(
+            f"relpos.torch.{name}: is not exported to ONNX by this PyTorch, which lacks "
+            f"what that needs ({REASON}); expected PyTorch 2.13 or 2.14"
+        )
+
+
+def is_known(condition: Any) -> bool:
+    """Return True for a condition of lengths that holds for all of their values."""
+    return bool(statically_known_true(condition))
 
 
 def decomposed(name: str) -> Callable[[Formula], Formula]:

@@ -13,14 +13,13 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from relpos._attention.fire_network import NAMES
 from relpos._attention.operands import LABELLED, TABLES
 from relpos.torch._attend import computed_dtype, rows_of, setting_of
 from relpos.torch._engine import Setting
 from relpos.torch._keywords import Values
-from relpos.torch._onnx import decomposed, has_no_form
+from relpos.torch._onnx import decomposed, has_no_form, is_known
 from relpos.torch._onnx_functions import fire_network, scalar
 from relpos.torch._tensors import result_dtype
 
@@ -35,7 +34,7 @@ class Rows(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """What is known of pairs of a query and a key before their scores.
+    """Pairs of a query and a key, before their scores.
 
     `refused` are pairs for which the operator would raise an error.
     """
@@ -152,7 +151,7 @@ def _check_offset(x: Tensors, values: Values) -> None:
     if "query_offset" in x or "query_offset" in values or "cu_seqlens" in x:
         return
     queries, keys = x["query"].shape[-2], x["key"].shape[-2]
-    if not statically_known_true(queries == keys):
+    if not is_known(queries == keys):
         raise ValueError(
             f"query_offset: got None for {queries} queries and {keys} keys, which may "
             "differ; expected an integer or a tensor, or one length of both"
@@ -231,7 +230,7 @@ def _rows_of_positions(name: str, x: Tensors, values: Values, relative: Tensor) 
     if buckets is None and name == "rel_bias" and _has_other_rows(count, x):
         first = None  # a bias of another length than the tables is centred
     if first is None:
-        if not statically_known_true(rows % 2 == 1):
+        if not is_known(rows % 2 == 1):
             raise ValueError(
                 f"{name if buckets is None else 'buckets'}: got {rows} rows, a number "
                 "that may be even; expected min_relative_position, or an odd number"
@@ -249,7 +248,7 @@ def _rows_of_positions(name: str, x: Tensors, values: Values, relative: Tensor) 
 def _has_other_rows(count: Any, x: Tensors) -> bool:
     """Tell whether a table of vectors has another number of rows than the bias."""
     others = [x[name].shape[-2] for name in TABLES if name in x and name != "rel_bias"]
-    return not all(statically_known_true(count == other) for other in others)
+    return not all(is_known(count == other) for other in others)
 
 
 # ---- scores ------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """The formulas of all other functions in operators of PyTorch, for programs of ONNX.
 
-Results have the dtypes of the operators. Angles are computed in float64 and reduced to
-one turn before they are rounded to the dtype of a result: in float32 the position
-100,000 alone would be off by a hundredth of a turn.
+Results have the dtypes of the operators. Angles are computed in float64, and taken
+modulo 2 pi before they are rounded to the dtype of a result. In float32 an angle of
+100,000 radians would be off by 0.004.
 """
 
 from __future__ import annotations
@@ -178,10 +178,10 @@ def segment_ranges(query_segments: Tensor, key_segments: Tensor | None) -> Tenso
 # ---- encodings ---------------------------------------------------------------------
 
 
-def _turned(angles: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return angles of float64 in a dtype, less whole turns."""
-    turn = number(2 * math.pi, angles)
-    return (angles - turn * (angles / turn).floor()).to(dtype)
+def _reduced(angles: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return angles of float64 modulo 2 pi, in a dtype."""
+    period = number(2 * math.pi, angles)
+    return (angles - period * (angles / period).floor()).to(dtype)
 
 
 def _frequencies(count: int, dim: int, base: float, like: Tensor) -> Tensor:
@@ -204,7 +204,7 @@ def sinusoidal(
         inv_freq = _frequencies(count, dim, base, positions)
     angles = positions.double().unsqueeze(-1) * inv_freq.double()
     wide = torch.promote_types(dtype, torch.float32)
-    angles = _turned(angles, wide)
+    angles = _reduced(angles, wide)
     waves = [angles.sin(), angles.cos()]
     if is_interleaved:
         return torch.stack(waves, -1).flatten(-2)[..., :dim].to(dtype)
@@ -284,8 +284,8 @@ def apply_rotary(
             where = (positions + offset).double()
         angles = where.unsqueeze(-1) * inv_freq.double()
     dtype = _computed(x)
-    turned = _turned(angles.double(), dtype)
-    cos, sin = turned.cos(), turned.sin()
+    reduced = _reduced(angles.double(), dtype)
+    cos, sin = reduced.cos(), reduced.sin()
     if inverse:
         sin = -sin
     if magnitude is not None:

@@ -14,6 +14,7 @@ from torch_calls import calls
 
 import relpos
 import relpos.torch
+from relpos.torch import _onnx
 from relpos.torch._onnx import FORMULAS, REASON
 
 # copies of exported programs raise it in PyTorch's own modules
@@ -212,3 +213,11 @@ def test_formulas_refuse_graphs_and_dropout():
         NotImplementedError, match=r"attention: ONNX has no form of dropout"
     ):
         FORMULAS["attention"](*args)
+
+
+def test_a_pytorch_without_the_names_is_refused(monkeypatch):
+    monkeypatch.setattr(_onnx, "REASON", "cannot import name 'ProxyTorchDispatchMode'")
+    assert torch.export.export(Model(), (torch.randn(2, 6, 4),))
+    monkeypatch.setattr(_onnx, "is_exported", lambda: True)
+    with pytest.raises(NotImplementedError, match=r"apply_rotary: is not exported"):
+        torch.export.export(Model(), (torch.randn(2, 6, 4),))
