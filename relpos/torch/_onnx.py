@@ -43,8 +43,8 @@ def check_export(name: str) -> None:
     """Raise where ``torch.onnx.export`` meets an operator and cannot take it apart."""
     if REASON and is_exported():
         raise NotImplementedError(
-            f"relpos.torch.{name}: is not exported to ONNX by this PyTorch, which lacks "
-            f"what that needs ({REASON}); expected PyTorch 2.13 or 2.14"
+            f"relpos.torch.{name}: is not exported to ONNX by this PyTorch, without "
+            f"the names that it needs ({REASON}); expected PyTorch 2.13 or 2.14"
         )
 
 

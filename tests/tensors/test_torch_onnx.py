@@ -34,7 +34,7 @@ pytestmark = [
 EXPORTED, LENGTHS = 6, (1, 9, 40)
 LIMIT = 1e-5
 H, D = 2, 4
-LENGTH = Dim("length")
+LENGTH = Dim("length", min=1)
 
 
 class Model(torch.nn.Module):
@@ -571,3 +571,59 @@ def test_graphs_and_dropout_are_refused(what, from_program):
     with pytest.raises(torch.onnx.OnnxExporterError) as raised:
         torch.onnx.export(model, args, dynamo=True, verbose=False)
     assert f"relpos.torch.{what}: {words}" in str(raised.value)
+
+
+# ---- several dynamic dimensions ----------------------------------------------------
+
+
+@pytest.mark.parametrize("transformer_xl", [False, True])
+def test_batch_queries_and_keys_have_lengths_of_their_own(transformer_xl):
+    def call(query, key, value):
+        queries, keys = query.shape[-2], key.shape[-2]
+        if transformer_xl:  # which knows the offset
+            table = relpos.torch.sinusoidal(queries + keys - 1, D)
+            return relpos.torch.transformer_xl_attention(
+                query, key, value, table, None, None
+            )
+        return relpos.torch.attention(
+            query,
+            key,
+            value,
+            rel_bias=relpos.torch.alibi_bias(SLOPES, keys),
+            query_offset=keys - queries,
+            window=(keys // 2, 0),
+        )
+
+    def inputs(batch, queries, keys):
+        shapes = (batch, H, queries, D), (1, H, keys, D), (H, keys, D)
+        return tuple(draw(*shape, seed=seed) for seed, shape in enumerate(shapes))
+
+    model = Model(call, ["query", "key", "value"])
+    batch, queries, keys = (Dim(name) for name in ("batch", "queries", "keys"))
+    shapes = {"tensors": ({0: batch, 2: queries}, {2: keys}, {1: keys})}
+    exported = torch.onnx.export(
+        model, inputs(3, 4, 6), dynamic_shapes=shapes, dynamo=True, verbose=False
+    )
+    session = onnxruntime.InferenceSession(exported.model_proto.SerializeToString())
+    names = [each.name for each in session.get_inputs()]
+    for sizes in ((1, 1, 1), (2, 1, 9), (1, 9, 9), (5, 7, 40), (2, 9, 4)):
+        args = inputs(*sizes)
+        arrays = dict(zip(names, (x.numpy() for x in args), strict=True))
+        (got,) = session.run(None, arrays)
+        assert_near(got, model(*args).numpy())
+
+
+def test_an_offset_that_is_not_known_is_refused():
+    def call(query, key, value):
+        return relpos.torch.attention(query, key, value, is_causal=True)
+
+    x, length = draw(H, EXPORTED, D), Dim("queries")
+    shapes = {"tensors": ({1: length}, {1: LENGTH}, {1: LENGTH})}
+    with pytest.raises(torch.onnx.OnnxExporterError, match="query_offset: got None"):
+        torch.onnx.export(
+            Model(call, ["query", "key", "value"]),
+            (x, x.clone(), x.clone()),
+            dynamic_shapes=shapes,
+            dynamo=True,
+            verbose=False,
+        )
