@@ -122,7 +122,7 @@ def _ending(ranges: Any, ends: Tensor) -> Any:
     is_integral = isinstance(ranges, Tensor) and not (
         ranges.is_floating_point() or ranges.is_complex() or ranges.dtype is torch.bool
     )
-    if not is_integral or ranges.shape[-2:] not in ((len(ends), 2), (1, 2)):
+    if not is_integral or ranges.shape[-2:] not in ((ends.shape[0], 2), (1, 2)):
         return ranges
     if ranges.dtype in _UNSIGNED:  # torch promotes them to no other dtype
         numbers = ranges.long()

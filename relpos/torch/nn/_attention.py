@@ -376,7 +376,8 @@ class RelPartialLearnableMultiHeadAttn(Layer):
         if mems is not None:
             check_shape("mems", mems, ("M", w.shape[1], self.d_model))
             tokens = torch.cat([mems, w])
-        length, total = len(w), len(tokens)
+        # not len(), which a traced program has as a constant
+        length, total = w.shape[0], tokens.shape[0]
         check_tensors({"r": r})
         # Encodings of distances are the same for all items: their batch axis has length
         # 1.
@@ -386,7 +387,7 @@ class RelPartialLearnableMultiHeadAttn(Layer):
         if visible is not None:
             mask = ~visible[..., None]  # here True = hidden
         hidden = _read_hidden(mask, length, total, w.shape[1])
-        causal = _is_causal(hidden, length, total, len(rows))
+        causal = _is_causal(hidden, length, total, rows.shape[0])
         if self.pre_lnorm:
             tokens = self.layer_norm(tokens)
         # One product has the keys and values of memory and segment. The queries are
@@ -473,7 +474,7 @@ def update_memory(memory: Tensor | None, hidden: Tensor, mem_len: int) -> Tensor
     before = hidden[:0] if memory is None else memory
     check_shape("memory", before, ("M", *hidden.shape[1:]))
     positions = torch.cat([before, hidden]).detach()
-    return positions[max(len(positions) - keep, 0) :].clone()
+    return positions[max(positions.shape[0] - keep, 0) :].clone()
 
 
 @layer_twin(relpos.nn.ConformerRelPositionAttention)
@@ -584,7 +585,7 @@ class ConformerRelPositionAttention(AttentionLayer):
     def _rows(self, pos_emb: Tensor, total: int) -> Tensor:
         """Check `pos_emb` and return its rows, projected."""
         check_tensors({"pos_emb": pos_emb})
-        rows = pos_emb[0] if pos_emb.dim() == 3 and len(pos_emb) == 1 else pos_emb
+        rows = pos_emb[0] if pos_emb.dim() == 3 and pos_emb.shape[0] == 1 else pos_emb
         # no keys need no rows
         check_shape("pos_emb", rows, (max(2 * total - 1, 0), self.d_model))
         return some_rows(self.linear_pos(rows))
