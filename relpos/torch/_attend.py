@@ -339,9 +339,6 @@ def _like_forward(
     check_devices(by_name)
     query, key, value = by_name["query"], by_name["key"], by_name["value"]
     rows = rows_of(by_name)
-    # the operator returns float32 or float64, which is rounded behind it
-    is_wide = dtype_of_call(by_name) is torch.float64
-    dtype = torch.float64 if is_wide else torch.float32
     weights = (*rows, key.shape[-2]) if setting.values["return_weights"] else (0,)
     shapes = [
         (*rows, value.shape[-1]),  # out
@@ -368,7 +365,7 @@ def rows_of(tensors: Mapping[str, Tensor]) -> tuple[int, ...]:
 
 def computed_dtype(tensors: Mapping[str, Tensor]) -> torch.dtype:
     """Return the dtype of the operator's results, which are rounded behind it."""
-    is_wide = _traced_dtype(tensors) is torch.float64
+    is_wide = dtype_of_call(tensors) is torch.float64
     return torch.float64 if is_wide else torch.float32
 
 
