@@ -93,8 +93,8 @@ def test_rounds_leave_nothing(request):
     round_of = Round()
     for number in range(warm):
         round_of.run(number)
-    # What leaks grows in each attempt. Caches of Python and of torch fill more slowly from
-    # one to the next, and another test's threads may free or take memory.
+    # What leaks grows in each attempt. Caches of Python and of torch fill more slowly
+    # from one to the next, and another test's threads may free or take memory.
     for _ in range(attempts):
         before = held()
         for number in range(count):
