@@ -218,7 +218,7 @@ def attention(
     score_mod, block_mask : optional
         A function of each score and a mask of blocks, as in `flex_attention`. The
         function sees the scaled scores, before `softcap`, masks and sinks; of several
-        batch axes, b counts their items one after the other. Beside them a call takes
+        batch axes, b counts their items one after the other. With them a call takes
         `scale`, `enable_gqa`, `softcap`, `is_causal`, `query_offset`, `window`,
         `key_ranges`, `key_lengths`, `key_blocks`, `block_size`, `sinks`, `return_lse`,
         `num_threads` and a bool `attn_mask`.

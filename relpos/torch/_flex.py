@@ -59,7 +59,7 @@ def flex_attention(
         computed in float32.
     score_mod : callable, optional
         A function ``score_mod(score, b, h, q_idx, kv_idx)`` of the scaled score of a
-        pair, in the dtype of `query`, and of the places of its batch item, head, query
+        pair, in the dtype of `query`, and of the indices of its batch item, head, query
         and key, int32. All are scalars, under four `torch.vmap`. It returns a scalar,
         floating or bool, which is cast to the dtype of the score. It is called for each
         shape of a block, in the forward alone, and recorded by ``make_fx``.
@@ -100,7 +100,7 @@ def flex_attention(
 
     See Also
     --------
-    attention : Takes `score_mod` and `block_mask` beside its other arguments.
+    attention : Takes `score_mod` and `block_mask` with its other arguments.
 
     Notes
     -----

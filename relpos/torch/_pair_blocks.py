@@ -52,7 +52,7 @@ class Sizes(NamedTuple):
 
     @property
     def group(self) -> int:
-        """How many heads read one head of keys."""
+        """Number of heads that read one head of keys."""
         return self.heads // self.key_heads
 
 

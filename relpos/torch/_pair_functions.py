@@ -1,6 +1,6 @@
 """Functions of pairs, score_mod and mask_mod: mapped, traced and differentiated.
 
-A function gets one pair: its score, and the places of its batch item, head, query and
+A function gets one pair: its score, and the indices of its batch item, head, query and
 key. It is called as FlexAttention calls it, under four nested `torch.vmap`, once for
 the shape of a block: `make_fx` records the operators of that call, and other blocks of
 this shape run the record. The tensors that the function captures are inputs of it.
@@ -27,7 +27,7 @@ _WHOLE = slice(None)
 
 
 class Places(NamedTuple):
-    """Places of the pairs of a block along each axis, vectors of int32."""
+    """Indices of the pairs of a block along each axis, vectors of int32."""
 
     batch: Tensor
     head: Tensor
@@ -41,9 +41,9 @@ class Places(NamedTuple):
 class Recorded(NamedTuple):
     """The operators of one call for one shape, as a function of tensors.
 
-    `captured` has the places, among all captured tensors, of those that it takes behind
-    its own arguments. `totals` has those of the gradients to which it adds by itself;
-    it takes them last.
+    `captured` has the numbers, among all captured tensors, of those that it takes
+    behind its own arguments. `totals` has those of the gradients that it adds to in place; it
+    takes them last.
     """
 
     run: Call
@@ -87,7 +87,7 @@ class PairFunction:
     # ---- what is captured ------------------------------------------------------------
 
     def find_captured(self, places: Places, example: Sequence[Tensor]) -> None:
-        """Find the captured tensors by a first call, for a block of these places.
+        """Find the captured tensors by a first call, for a block of these indices.
 
         `example` has scores, or nothing for a mask_mod.
         """
@@ -107,7 +107,7 @@ class PairFunction:
         self.is_known = True
 
     def differentiable(self) -> list[int]:
-        """Return the places of captured tensors that require a gradient."""
+        """Return the numbers of captured tensors that require a gradient."""
         return [*self._copies]
 
     def _place_of(self, tensor: Tensor) -> int:
@@ -173,7 +173,7 @@ class PairFunction:
         return {id(self.captured[n]): copy for n, copy in self._copies.items()}
 
     def _gradients_by(self, copies: dict[int, Tensor]) -> Call:
-        """Return the function of a gradient, scores and places that differentiates."""
+        """Return the function of a gradient, scores and indices that differentiates."""
         wanted = [*copies.values()]
 
         def call(grad: Tensor, scores: Tensor, *places: Tensor) -> Sequence[Any]:
@@ -317,7 +317,7 @@ def _add_in_place(graph: Any, last: Any, copies: Sequence[Tensor]) -> list[int]:
     """Let gradients of what is indexed be added to their totals where they are made.
 
     Otherwise each block would fill an array of the size of the captured tensor. Inputs
-    for totals are put behind `last`. Returned are the places of the totals.
+    for totals are put behind `last`. Returned are the numbers of the totals.
     """
     totals = []
     (output,) = [node for node in graph.nodes if node.op == "output"]

@@ -71,7 +71,7 @@ class BlockFlags:
 
 @dataclass
 class Visible:
-    """Which pairs a call shows: those that every rule shows."""
+    """Pairs that a call shows: those that every rule shows."""
 
     keys: int
     begin: Tensor | None = None  # (1 or B, Lq), with `end`

@@ -150,7 +150,7 @@ def listed_blocks(heads=1):
 
 @pytest.mark.parametrize("heads", [1, H])
 def test_lists_of_blocks_mean_what_they_say(heads):
-    """What is not listed is hidden, and in full blocks mask_mod is not asked."""
+    """Blocks that are not listed are hidden; in full ones mask_mod is not asked."""
     given, seen = listed_blocks(heads)
     query, key, value = tensors()
     out, lse = flex_attention(query, key, value, by_distance, given, return_lse=True)

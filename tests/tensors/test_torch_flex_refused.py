@@ -1,4 +1,4 @@
-"""What score_mod, mask_mod and the calls that take them refuse, by name."""
+"""Refusals of score_mod, mask_mod and the calls that take them, by name."""
 
 from __future__ import annotations
 
