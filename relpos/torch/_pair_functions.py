@@ -42,8 +42,8 @@ class Recorded(NamedTuple):
     """The operators of one call for one shape, as a function of tensors.
 
     `captured` has the numbers, among all captured tensors, of those that it takes
-    behind its own arguments. `totals` has those of the gradients that it adds to in place; it
-    takes them last.
+    behind its own arguments. `totals` has those of the gradients that it adds to in
+    place; it takes them last.
     """
 
     run: Call
