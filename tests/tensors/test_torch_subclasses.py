@@ -137,6 +137,8 @@ CALLS = {
         "key_ranges": RANGES,
         "key_lengths": torch.tensor(3),
     },
+    "flex_attention": {name: x[None] for name, x in TOKENS.items()}
+    | {"score_mod": lambda score, b, h, q_idx, kv_idx: score},
     "shaw_attention": TOKENS | {"rel_key": rows(5, 4), "rel_value": rows(5, 4)},
     "relative_global_attention": TOKENS | {"rel_key": rows(3, 4)},
     "transformer_xl_attention": TOKENS
@@ -181,6 +183,7 @@ CALLS = {
 WITHOUT = {"alibi_slopes", "grid_labels", "rotary_frequencies"}  # take no tensors
 WITHOUT |= {"register", "relative_positions", "replace_attention"}
 WITHOUT |= {"rotary_from_config", "sinusoidal_shift_matrix"}
+WITHOUT |= {"attention_interface"}  # needs transformers, and calls attention
 
 ARGUMENTS = [
     (function, name)
