@@ -148,6 +148,23 @@ def test_nor_by_fire_that_is_no_number(rng, weigh_all, name, bad):
     assert_same_bits(given, weigh_all)
 
 
+def test_nor_by_fire_whose_offsets_overflow(isa, rng, weigh_all):
+    """Of the tile that decay leaves nothing of, some pairs have a bias of NaN."""
+    given = {
+        "query": rng.standard_normal((1, 40, 8)),
+        "key": rng.standard_normal((1, 1024, 8)),
+        "value": rng.standard_normal((1, 1024, 5)),
+        "query_offset": 984,
+        "log_decay": np.full((1, 1024), -2.0),
+        "is_causal": True,
+    }
+    given |= {"w1": np.array([1.0, -1.0]), "b1": np.array([-0.3, 0.3])}
+    given |= {"w2": np.array([[1.0, 0.5]]), "b2": np.zeros(1)}
+    given |= {"c": 3e305, "threshold": 1.0}  # offsets are infinite from 600 on
+    assert np.isnan(relpos.fire_attention(**given)).all()
+    assert_same_bits(given, weigh_all)
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("name", ["query", "key", "value", "rel_bias"])
 def test_no_number_that_is_none_gets_lost(rng, weigh_all, name, bad):
