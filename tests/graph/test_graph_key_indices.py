@@ -272,6 +272,24 @@ def test_queries_without_keys(isa):
         assert not any(x.any() for x in with_gradients(got)[0].values())
 
 
+@both_dtypes
+@pytest.mark.parametrize("added", [1, 200, 2000])
+def test_keys_that_no_query_names_change_no_bit(isa, dtype, added):
+    """With more keys other keys are summed together; each sum has its terms and its order."""
+    inputs, rows = inputs_of("two groups", lq=130, lk=90, n=70, more=(*TABLES,))
+    inputs = cast(inputs, dtype)
+    longer = dict(inputs)
+    for name in ("key", "value"):
+        width = [(0, 0), (0, 0), (0, added), (0, 0)]
+        longer[name] = np.pad(inputs[name], width, constant_values=np.nan)
+    want, found = (with_gradients(call(x, rows))[0] for x in (inputs, longer))
+    for name in ("key", "value"):
+        assert not found[name][..., 90:, :].any()
+        found[name] = found[name][..., :90, :]
+    for name, gradient in want.items():
+        assert_bitwise(found[name], gradient)
+
+
 @pytest.mark.parametrize("lk", [0, LK])
 def test_sinks_of_queries_without_keys(lk):
     query, keys = np.ones((2, 3, 4)), np.ones((2, lk, 4))

@@ -8,28 +8,14 @@
  *   dA_l = scale sum dS_e q_i              dW_l = sum p_e G_i    over the edges of label l
  * and with a position query e: de_i = sum dS_e A[l], which dq_i lacks, dA_l = sum dS_e e_i.
  * A slice is one (b, h). Three passes over a wave of slices: by query, which stores p_e and
- * dS_e; by key and by label, which gather them from the lists of edges.h. Heads that share a
- * key head add to its gradients one after the other. */
+ * dS_e; by key and by label, which take them in the order of the lists of edges.h. Heads that
+ * share a key head add to its gradients one after the other. */
 #ifndef RELPOS_GRAPH_BACKWARD_H
 #define RELPOS_GRAPH_BACKWARD_H
 
-#include "queries.h"
+#include "keys.h"
 
-/* ---- by key and by label --------------------------------------------------------- */
-
-/* The lists of the edges of a slice of the wave. Without targets, or without edges, there is no
- * memory that they lie in. */
-RP_INLINE rp_edge_lists
-lists_of(const graph_gradients_t *gg, const rp_edge_lists *lists, int64_t own)
-{
-    int64_t graph = own / gg->sharing;
-    rp_edge_lists of_slice = *lists;
-    if (lists->targets > 0)
-        of_slice.start += graph * (lists->targets + 1);
-    if (lists->targets > 0 && gg->edges > 0)
-        of_slice.edges += graph * gg->edges;
-    return of_slice;
-}
+/* ---- by label -------------------------------------------------------------------- */
 
 /* total += sum over one target's edges in a slice of the wave of weights[e] * row source[e] of
  * `rows`, in blocks of RP_EDGES terms; scratch has room for two rows. */
@@ -49,7 +35,7 @@ sum_edges(const graph_gradients_t *gg, const rp_edge_lists *all, int64_t target,
             return;
         memset(part, 0, (size_t)columns * sizeof(T));
         for (int64_t n = first; n < RP_MIN(first + RP_EDGES, end); n++) {
-            int64_t e = lists->edges[n];
+            int64_t e = (int64_t)lists->edges[n].edge;
             if (weights[e] != 0)
                 add_scaled(part, weights[e],
                            operand_row(rows, b, h, gg->source[e], columns, buffer),
@@ -57,81 +43,6 @@ sum_edges(const graph_gradients_t *gg, const rp_edge_lists *all, int64_t target,
         }
         for (ptrdiff_t k = 0; k < columns; k++)
             total[k] += part[k];
-    }
-}
-
-/* gradient row += factor * total */
-RP_INLINE void
-add_total(const rp_array *grad, int64_t b, int64_t h, int64_t row, double factor,
-          const double *total, ptrdiff_t columns)
-{
-    char *to = rp_at(grad, b, h, row);
-    for (ptrdiff_t k = 0; k < columns; k++)
-        *(T *)(to + k * grad->col) += (T)(factor * total[k]);
-}
-
-/* Slices [first, end) of the wave that share a key head, which is head hk of item b. */
-typedef struct {
-    int64_t first, end, b, hk;
-} key_slices_t;
-
-/* The slices of key head `n` of the wave, which may have the others of it before or behind. */
-static key_slices_t
-key_slices(const graph_gradients_t *gg, int64_t n)
-{
-    const rp_graph *p = gg->plan.p;
-    int64_t group = p->H / p->Hk, of_all = gg->first_slice / group + n;
-    int64_t first = of_all * group - gg->first_slice;
-    return (key_slices_t){.first = RP_MAX(first, 0),
-                          .end = RP_MIN(first + group, gg->slices),
-                          .b = of_all / p->Hk,
-                          .hk = of_all % p->Hk};
-}
-
-/* Whether an edge of the slices leads to key j. */
-static int
-is_key_of_edges(const graph_gradients_t *gg, const key_slices_t *slices, int64_t j)
-{
-    for (int64_t own = slices->first; own < slices->end; own++) {
-        const int64_t *start = lists_of(gg, &gg->keys, own).start;
-        if (start[j] != start[j + 1])
-            return 1;
-    }
-    return 0;
-}
-
-/* Adds to row j of a gradient what the slices' edges have of it. */
-static void
-add_key_row(const graph_gradients_t *gg, const key_slices_t *slices, int64_t j,
-            const T *weights, const rp_array *rows, const rp_array *grad, double factor,
-            ptrdiff_t columns, double *total)
-{
-    T *scratch = (T *)(total + columns);
-    memset(total, 0, (size_t)columns * sizeof *total);
-    for (int64_t own = slices->first; own < slices->end; own++)
-        sum_edges(gg, &gg->keys, j, weights, rows, own, columns, scratch, total);
-    add_total(grad, slices->b, slices->hk, j, factor, total, columns);
-}
-
-static void
-graph_key_unit(void *context, int64_t unit, int worker)
-{
-    const graph_gradients_t *gg = context;
-    const rp_graph_gradients *g = gg->g;
-    const rp_graph *p = gg->plan.p;
-    const key_slices_t slices = key_slices(gg, unit / gg->key_blocks);
-    int64_t first = unit % gg->key_blocks * gg->key_block;
-    int64_t last = RP_MIN(first + gg->key_block, p->Lk);
-    double *total = (double *)(gg->scratch + worker * gg->scratch_size);
-    for (int64_t j = first; j < last; j++) {
-        if (!is_key_of_edges(gg, &slices, j))
-            continue; /* its gradients keep the zeros they start with */
-        if (g->grad_key.data)
-            add_key_row(gg, &slices, j, gg->ds, &p->query, &g->grad_key, p->scale, p->D,
-                        total);
-        if (g->grad_value.data && g->grad_out.data)
-            add_key_row(gg, &slices, j, gg->prob, &g->grad_out, &g->grad_value, 1,
-                        p->Dv, total);
     }
 }
 
@@ -260,6 +171,23 @@ plan_graph_wave(graph_gradients_t *gg, size_t bytes)
         gg->slices = gg->graphs * gg->sharing;
 }
 
+/* Cuts keys into blocks: few enough that their parts stay in the cache, and 16 blocks or more
+ * where there are as many keys, so that each worker has some. */
+static void
+plan_key_blocks(graph_gradients_t *gg)
+{
+    const rp_graph *p = gg->plan.p;
+    const int is_wanted = gg->g->grad_key.data || gg->g->grad_value.data;
+    gg->value_column = RP_ROUND_UP(p->D, VL);
+    gg->key_width = gg->value_column + RP_ROUND_UP(p->Dv, VL);
+    int64_t fitting = RP_PART_BYTES / (int64_t)sizeof(T) / (gg->key_width + 1);
+    gg->key_block = RP_MAX(1, RP_MIN(fitting, p->Lk / 16));
+    gg->key_blocks = (p->Lk + gg->key_block - 1) / gg->key_block;
+    gg->keys.targets = is_wanted ? gg->key_blocks : 0;
+    gg->keys.block = gg->key_block;
+    gg->labels.block = 1;
+}
+
 /* How the call is cut. */
 static rp_status
 plan_graph_backward(graph_gradients_t *gg, const rp_graph_gradients *g)
@@ -274,12 +202,8 @@ plan_graph_backward(graph_gradients_t *gg, const rp_graph_gradients *g)
     gg->g = g;
     gg->edges = p->edges;
     gg->columns = p->Dp + p->Dv;
-    gg->keys.targets = g->grad_key.data || g->grad_value.data ? p->Lk : 0;
     gg->labels.targets = has_labels ? RP_MAX(key_rows, value_rows) : 0;
-    /* A unit adds up about RP_UNIT_WORK numbers if its keys have the average degree. */
-    int64_t degree = gg->edges / p->Lk + 1;
-    gg->key_block = RP_MAX(1, RP_UNIT_WORK / degree / (p->D + p->Dv + 1));
-    gg->key_blocks = (p->Lk + gg->key_block - 1) / gg->key_block;
+    plan_key_blocks(gg);
     if (!rp_multiply((size_t)gg->labels.targets, (size_t)gg->columns, &sums) ||
         !rp_multiply(sums, sizeof(double), &slice_bytes) ||
         slice_bytes > PTRDIFF_MAX / 2)
@@ -313,7 +237,11 @@ lay_out_graph_backward(void *context, arena_t *arena)
 {
     graph_gradients_t *gg = context;
     int64_t threads = gg->plan.p->threads, edges = gg->edges;
+    const int64_t numbers = gg->key_block * gg->key_width;
     gg->scratch = take(arena, threads, (size_t)gg->scratch_size * sizeof(T));
+    gg->key_totals = take(arena, threads, (size_t)numbers * sizeof *gg->key_totals);
+    gg->key_parts = take(arena, threads, (size_t)numbers * sizeof *gg->key_parts);
+    gg->key_terms = take(arena, threads, (size_t)gg->key_block * sizeof *gg->key_terms);
     gg->source = take(arena, edges, sizeof *gg->source);
     gg->prob = take(arena, gg->slices, (size_t)edges * sizeof(T));
     gg->ds = take(arena, gg->slices, (size_t)edges * sizeof(T));

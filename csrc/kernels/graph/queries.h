@@ -16,6 +16,10 @@ typedef struct {
     rp_edge_lists keys, labels;
     int64_t *source;                        /* query of each edge */
     int64_t key_block, key_blocks, columns; /* columns: Dp + Dv */
+    ptrdiff_t key_width, value_column;      /* of key_block_t */
+    double *key_totals;                     /* (threads, key_block, key_width) */
+    T *key_parts;                           /* (threads, key_block, key_width) */
+    int64_t *key_terms;                     /* (threads, key_block) */
     T *prob, *ds;                           /* (slices, edges) */
     double *table_sums;                     /* (slices, labels, Dp + Dv) */
     T *scratch;
