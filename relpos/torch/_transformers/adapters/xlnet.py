@@ -149,31 +149,46 @@ class _XLNetRelativeAttention(Swapped):
         query = _project(rows, self.q)
         if mapping is not None:
             query = torch.einsum("bnmd,mlb->bnld", query, mapping.to(query.dtype))
-        position_query = (query + self.r_r_bias[:, None]) * self.scale
-        widened = query + self.r_w_bias[:, None]
+        terms = self._terms_of(query, operands)
         if operands.types is not None:
-            # A pair of one type gets another number than a pair of two. What all keys
-            # get changes no weight: the difference, for keys of the query's own type.
-            same, other = self.seg_embed
-            differences = (query + self.r_s_bias[:, None]) * (same - other)[:, None]
-            own = operands.types[:, :, -query.shape[2] :]
-            columns = differences.sum(-1, keepdim=True) * own
-            widened = torch.cat([widened, columns], dim=-1)
+            query = self._widened(query, operands.types)
         out, weights = attend(
-            widened,
+            query,
             operands.key,
             operands.value,
             _mask_of(mask),
             dropout_p=self.dropout.p if self.training else 0.0,
             scale=self.scale,
-            position_query=position_query,
             weighed=weighed,
-            **operands.terms,
+            **terms,
         )
         out = out.permute(2, 0, 1, 3)
         if mapping is not None:
             out = torch.einsum("lbnd,mlb->mbnd", out, mapping.to(out.dtype))
         return out, None if weights is None else weights.permute(2, 3, 0, 1)
+
+    def _terms_of(self, query: torch.Tensor, operands: Operands) -> Terms:
+        """Return the terms of a stream; its queries for the table have no types."""
+        terms = operands.terms.copy()
+        if operands.types is None:
+            terms["pos_bias_u"] = self.r_w_bias
+            terms["pos_bias_v"] = self.r_r_bias
+        else:
+            terms["position_query"] = (query + self.r_r_bias[:, None]) * self.scale
+        return terms
+
+    def _widened(self, query: torch.Tensor, types: torch.Tensor) -> torch.Tensor:
+        """Return queries of content, with a column for each type of keys.
+
+        A pair of one type gets another number than a pair of two. What all keys get
+        changes no weight: the difference, for keys of the query's own type.
+        """
+        same, other = self.seg_embed
+        difference = same - other
+        products = query @ difference[..., None]
+        products = products + (self.r_s_bias * difference).sum(-1)[:, None, None]
+        columns = products * types[:, :, -query.shape[2] :]
+        return torch.cat([query + self.r_w_bias[:, None], columns], dim=-1)
 
 
 def _project(rows: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -185,6 +200,8 @@ def _mask_of(mask: torch.Tensor | None) -> torch.Tensor | None:
     """Return a mask of the model, (Lq, Lk, B, 1), 1 where it hides, as attention's."""
     if mask is None:
         return None
+    if not torch.compiler.is_compiling() and bool(mask.amax() <= 0):
+        return None  # as of most calls, which hide nothing
     mask = mask.permute(2, 3, 0, 1).contiguous()
     visible = mask <= 0
     if not torch.compiler.is_compiling() and bool(visible.any(-1).all()):
