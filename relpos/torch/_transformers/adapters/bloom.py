@@ -61,7 +61,10 @@ class _BloomAttention(Decoding):
         **keywords: Any,
     ) -> Any:
         cache = self.check_call(layer_past, None, attention_mask, keywords)
-        query, key, value = self._reshape(self.query_key_value(hidden_states))
+        rows = self.query_key_value(hidden_states)
+        # one gradient of all, where the slices of the model's own have three
+        heads = rows.unflatten(-1, (self.num_heads, 3, self.head_dim)).unbind(-2)
+        query, key, value = (x.transpose(1, 2) for x in heads)
         key, value, offset = self.extended(cache, key, value)
         slopes = self.slopes.to(query.device)
         bias = slopes.new_empty(0)
