@@ -53,11 +53,13 @@ def picture(*shape, seed=3):
 # ---- rows and columns of a map -------------------------------------------------------
 
 
-@pytest.fixture(params=["columns", "labels"])
+@pytest.fixture(params=["columns", "labels", "parts"])
 def by(request, monkeypatch):
-    """Small maps by columns, as they are, or by labels."""
-    if request.param == "labels":
+    """Small maps by columns, as they are, by labels, or by labels of each row."""
+    if request.param != "columns":
         monkeypatch.setattr(sam, "FEW_CELLS", 0)
+    if request.param == "parts":
+        monkeypatch.setattr(sam, "PART_CELLS", 1)
 
 
 @pytest.mark.parametrize("name", MAPS)
@@ -80,12 +82,30 @@ def test_tables_of_another_size(name, size, by):
     assert families.largest(got - wanted) <= 1e-5 * families.largest(wanted)
 
 
-def test_a_map_of_so_many_cells():
+def test_weights_of_maps(by):
     layer = layer_of("SamVisionAttention")
     mine = torch.nn.ModuleList([copy.deepcopy(layer)])
     rt.replace_attention(mine)
-    x = picture(1, 33, 32, 24)
-    assert sam.FEW_CELLS < 33 * 32
+    x = picture(2, 4, 6, 24)
+    wanted, got = (one(x, output_attentions=True)[1] for one in (layer, mine[0]))
+    assert got.shape == wanted.shape
+    assert families.largest(got - wanted) <= 1e-5 * families.largest(wanted)
+
+
+@pytest.mark.parametrize(
+    ("height", "width", "parts"), [(64, 64, 16), (33, 32, 3), (40, 30, 4), (37, 28, 1)]
+)
+def test_parts_of_large_maps(height, width, parts):
+    assert sam._parts_of(height, width) == parts
+
+
+@pytest.mark.parametrize("size", [(33, 32), (32, 34)])
+def test_a_map_of_so_many_cells(size):
+    layer = layer_of("SamVisionAttention")
+    mine = torch.nn.ModuleList([copy.deepcopy(layer)])
+    rt.replace_attention(mine)
+    x = picture(1, *size, 24)
+    assert size[0] * size[1] > sam.FEW_CELLS
     with torch.no_grad():
         wanted, got = (one(x)[0] for one in (layer, mine[0]))
     assert families.largest(got - wanted) <= 1e-5 * families.largest(wanted)

@@ -7,12 +7,19 @@ from typing import Any
 import torch
 from torch.nn.functional import interpolate
 
-from relpos.torch._transformers.adapters.base import Swapped, attend_heads
+from relpos.torch._transformers.adapters.base import Swapped
 from relpos.torch._transformers.adapters.table import replaces
-from relpos.torch._transformers.interface.registry import Terms, wants_weights
+from relpos.torch._transformers.interface.registry import (
+    Terms,
+    attend,
+    wants_weights,
+)
+from relpos.torch.nn._layer import join_heads
 
 #: Maps of so many cells take less time by more columns, and larger ones by labels.
 FEW_CELLS = 1024
+#: A part of a larger map has at least so many cells, whose labels all parts share.
+PART_CELLS = 256
 
 
 @replaces(
@@ -92,40 +99,64 @@ def attend_map(
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Return attention of a map (B, height, width, H * D) to itself, and weights."""
     height, width = hidden.shape[1:3]
-    rows = module.qkv(hidden.flatten(1, 2)).unflatten(-1, (3, heads, -1))
-    query, key, value = rows.permute(2, 0, 3, 1, 4)
+    rows = module.qkv(hidden.flatten(1, 2)).unflatten(-1, (3, heads, -1)).unbind(2)
+    query, key, value = (x.transpose(1, 2) for x in rows)
     terms: Terms = {}
+    parts = 1
     if has_positions and height * width > FEW_CELLS:
-        terms = _by_labels(module, height, width)
+        parts = _parts_of(height, width)
+        # Each part of the queries is a head of its own, with the keys of its head.
+        query = query.unflatten(2, (parts, -1)).flatten(1, 2)
+        terms = _by_labels(module, height, width, heads, parts)
     elif has_positions:
         query, key = _widened(module, query, key, height, width)
-    out, weights = attend_heads(
-        module,
+    out, weights = attend(
         query,
         key,
         value,
-        None,
-        dropout=dropout,
+        dropout_p=dropout if module.training else 0.0,
         weighed=weighed,
         scale=module.scale,
+        enable_gqa=parts > 1,
         **terms,
     )
-    return module.proj(out.unflatten(1, (height, width))), weights
+    out = out.unflatten(1, (heads, parts)).flatten(2, 3)
+    if weights is not None:
+        weights = weights.unflatten(1, (heads, parts)).flatten(2, 3)
+    return module.proj(join_heads(out).unflatten(1, (height, width))), weights
 
 
-def _by_labels(module: Any, height: int, width: int) -> Terms:
-    """Return both tables, one after the other, and the rows of each pair of cells."""
+def _parts_of(height: int, width: int) -> int:
+    """Return into how many parts of equal numbers of rows a map is cut."""
+    fits = [n for n in range(1, height + 1) if height % n == 0]
+    return max(n for n in fits if n == 1 or height // n * width >= PART_CELLS)
+
+
+def _by_labels(module: Any, height: int, width: int, heads: int, parts: int) -> Terms:
+    """Return both tables, one after the other, and the rows of each pair of cells.
+
+    All parts have the labels of the first, which are few enough for the caches. Their
+    tables begin with the embeddings of the rows that lie so far from theirs.
+    """
+    size = height // parts
     down = _of_size(module.rel_pos_h, height)
     right = _of_size(module.rel_pos_w, width)
-    kind = torch.int16 if len(down) + len(right) < 2**15 else torch.int32
+    rows = height + size - 1
+    windows = down.unfold(0, rows, size).transpose(1, 2)
+    # Rows of the table that rise with the keys cost less than rows that fall: the
+    # embeddings of columns lie from the last to the first.
+    columns = right.flip(0).expand(parts, -1, -1)
+    # the model does not scale these products
+    table = torch.cat([windows, columns], dim=1) / module.scale
+    kind = torch.int16 if table.shape[1] < 2**15 else torch.int32
     at = torch.arange(height * width, device=down.device)
     y, x = (at // width).to(kind), (at % width).to(kind)
+    few = slice(size * width)
     labels = (
-        y[:, None] - (y - (height - 1)),
-        x[:, None] - (x - (len(down) + width - 1)),
+        y[few, None] - (y - (height - 1)),
+        x - (x[few, None] - (rows + width - 1)),
     )
-    # the model does not scale these products
-    return {"rel_key": torch.cat([down, right]) / module.scale, "labels": labels}
+    return {"rel_key": table.repeat(heads, 1, 1), "labels": labels}
 
 
 def _widened(
