@@ -1,4 +1,4 @@
-"""What transformers has around attention and relpos does not serve: docs/limits.md."""
+"""Parts of transformers around attention that relpos does not serve."""
 
 from __future__ import annotations
 
