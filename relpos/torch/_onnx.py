@@ -16,6 +16,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
+import torch
+
 Formula: TypeAlias = Callable[..., Any]
 
 #: The formula of each operator, which takes the arguments of the operator.
@@ -45,6 +47,15 @@ def check_export(name: str) -> None:
         raise NotImplementedError(
             f"relpos.torch.{name}: is not exported to ONNX by this PyTorch, without "
             f"the names that it needs ({REASON}); expected PyTorch 2.13 or 2.14"
+        )
+
+
+def check_tracer(name: str) -> None:
+    """Raise in the older exporter, which would take results for constants."""
+    if torch._C._get_tracing_state() is not None and is_exported():
+        raise NotImplementedError(
+            f"relpos.torch.{name}: is not exported to ONNX with dynamo=False; expected "
+            "torch.onnx.export with dynamo=True"
         )
 
 

@@ -10,6 +10,7 @@ import torch
 from torch.autograd import forward_ad
 
 from relpos import _foreign
+from relpos.torch._onnx import check_tracer
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -129,6 +130,7 @@ def apply(function: Any, *args: Any) -> Any:
     torch.func, forward mode, dispatch modes, jit.trace and compilers need all of it.
     """
     if not is_plain():
+        check_tracer(args[0].name)  # of a function, or of an attention's setting
         return function.apply(*args)
     # A record takes time, and is made only if a backward can ask for it.
     if torch.is_grad_enabled():

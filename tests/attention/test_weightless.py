@@ -149,7 +149,7 @@ def test_nor_by_fire_that_is_no_number(rng, weigh_all, name, bad):
 
 
 def test_nor_by_fire_whose_offsets_overflow(isa, rng, weigh_all):
-    """Of the tile that decay leaves nothing of, some pairs have a bias of NaN."""
+    """Pairs of a tile that decay leaves nothing of have a bias of NaN."""
     given = {
         "query": rng.standard_normal((1, 40, 8)),
         "key": rng.standard_normal((1, 1024, 8)),

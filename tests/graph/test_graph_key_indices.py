@@ -275,7 +275,7 @@ def test_queries_without_keys(isa):
 @both_dtypes
 @pytest.mark.parametrize("added", [1, 200, 2000])
 def test_keys_that_no_query_names_change_no_bit(isa, dtype, added):
-    """With more keys other keys are summed together; each sum has its terms and its order."""
+    """More keys are summed together; each sum keeps its terms and their order."""
     inputs, rows = inputs_of("two groups", lq=130, lk=90, n=70, more=(*TABLES,))
     inputs = cast(inputs, dtype)
     longer = dict(inputs)

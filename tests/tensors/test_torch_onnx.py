@@ -629,3 +629,17 @@ def test_an_offset_that_is_not_known_is_refused():
             dynamo=True,
             verbose=False,
         )
+
+
+@pytest.mark.parametrize("name", ["attention", "apply_rotary", "sinusoidal"])
+def test_the_older_exporter_is_refused(name, tmp_path):
+    def call(x):
+        if name == "attention":
+            return relpos.torch.attention(x, x, x)
+        if name == "apply_rotary":
+            return relpos.torch.apply_rotary(x)
+        return relpos.torch.sinusoidal(x[..., 0], D)
+
+    model, x = Model(call, ["x"]), draw(H, EXPORTED, D)
+    with pytest.raises(NotImplementedError, match=f"{name}: is not exported to ONNX"):
+        torch.onnx.export(model, (x,), str(tmp_path / "model.onnx"), dynamo=False)

@@ -82,7 +82,7 @@ def test_masks(masks):
 
 @pytest.mark.parametrize("ways", ["many", "hooks"])
 def test_projections_of_all_tokens(ways, monkeypatch):
-    """Where global queries are many, or a hook sees projections of tokens."""
+    """All tokens are projected if globals are many, or if a hook sees projections."""
     seen = []
 
     def call(model, embeds):
@@ -116,7 +116,7 @@ def test_under_autocast(name):
 
 
 def test_each_item_is_as_alone():
-    """What other items of the batch have makes no difference to an item."""
+    """An item does not depend on the other items of its batch."""
     _, model = families.pair(families.CASES["longformer"])
     mask = torch.tensor([[1] * 9, [2] * 3 + [1] * 6, [2] + [1] * 6 + [0] * 2])
     whole = called(model, mask).last_hidden_state

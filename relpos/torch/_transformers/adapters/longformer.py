@@ -21,7 +21,7 @@ from relpos.torch.nn._layer import join_heads, split_heads
 
 
 class Masks(NamedTuple):
-    """What a model says of its tokens (B, L)."""
+    """Masks of tokens (B, L), as a model makes them."""
 
     #: True for a token that is a key of windows.
     near: torch.Tensor
