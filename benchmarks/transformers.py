@@ -67,7 +67,7 @@ class Setting(NamedTuple):
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the libraries read as they load."""
+        """Variables that the libraries read as they load."""
         limits = dict.fromkeys(ISA_VARIABLES, self.isa) if self.isa == "avx2" else {}
         return environment(self.threads) | limits
 
