@@ -7,10 +7,10 @@
 
 enum {
     RP_EDGES = 64, /* edges at a time, and terms to a block of a sum */
-    /* Parts of a block of keys: a quarter of the second-level cache of Zen 4. With 256 keys of
-     * 64 columns, which are half of it, 256 picks of 4,096 keys take .52 of the time of
-     * a sum for each key, with 512 keys .50 (AMD EPYC, family 25, model 17). */
-    RP_PART_BYTES = 1 << 18,
+    /* Parts of a block of keys, for each thread; their totals take twice as much. With 254 keys
+     * of 64 columns, which fill it, the backward of 256 picks of 4,096 keys takes .52 of
+     * the time of a sum for each key, with 508 keys .50 (AMD EPYC, family 25, model 17). */
+    RP_PART_BYTES = 1 << 17,
 };
 
 /* Columns past which no scratch is tried: its size stays far from overflowing. */
