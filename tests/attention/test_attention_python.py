@@ -168,3 +168,13 @@ def test_stretched_float16_is_converted_once(rng):
     bias = np.broadcast_to(normal(rng, 5).astype(np.float16), (2, H, 5))
     want = relpos.attention(*(x.copy() for x in halves), rel_bias=bias.copy())
     assert_bitwise(relpos.attention(*halves, rel_bias=bias), want)
+
+
+@pytest.mark.parametrize("name", ["key_lengths", "query_offset"])
+def test_the_axes_of_integers_of_items_are_batch_axes(name):
+    """A list of one number makes a batch of one, as the axes of any other argument."""
+    x = np.random.default_rng(0).standard_normal((2, 5, 3))
+    want = relpos.attention(x, x, x, **{name: 3}, is_causal=True)
+    assert want.shape == (2, 5, 3)
+    got = relpos.attention(x, x, x, **{name: [3]}, is_causal=True)
+    np.testing.assert_array_equal(got, want[None])
