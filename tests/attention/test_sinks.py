@@ -138,6 +138,20 @@ def test_a_row_without_a_key(engine, dtype):
     assert (found.query == 0).all() and (found.value == 0).all()
 
 
+@every_engine
+@pytest.mark.parametrize("sink", [-9.0, 9.0])  # which keys outweigh, or do not
+def test_a_row_whose_values_are_0_has_seen_them(engine, sink):
+    """NaN in the gradient of such a row reaches its sink, as 0 * NaN does."""
+    inputs, settings = problem(engine)
+    inputs["sinks"] = np.full(H, sink)
+    for name in inputs.keys() & {"value", "rel_value"}:
+        inputs[name] = np.zeros_like(inputs[name])
+    got = run(inputs, settings, "float64")
+    assert (got.out == 0).all()
+    found = got.context.backward(np.full_like(got.out, np.nan))
+    assert np.isnan(found.sinks).all()
+
+
 @pytest.mark.parametrize("lq", [3, 40])
 def test_no_keys_at_all(lq):
     x, none = np.ones((H, lq, 4)), np.ones((H, 0, 4))

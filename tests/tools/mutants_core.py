@@ -36,9 +36,17 @@ WIDER = {
     "avx2": {"avx2", "fma"},
 }
 FLAGS = "-O1 -g0 -w"
+#: What runs with sanitizers, which see a wrong address that changes no number. NULL + 0
+#: is allowed.
+SANITIZED = "base_f32"
+SANITIZERS = (
+    f"{FLAGS} -fsanitize=address,undefined -fno-sanitize=pointer-overflow"
+    " -fno-sanitize-recover=undefined"
+)
 #: What the program runs, by the name of the step: a first seed, how many, and switches.
 STEPS = {
     "random": ("1", "400"),
+    "sanitized": ("1", "400"),
     "guard": ("60001", "1200", "guard", "nanfill"),
 }
 #: Seconds of CPU that a step may take: several times what the unchanged core takes.
@@ -145,9 +153,9 @@ class Programs:
         self.objects = (*OBJECTS, *wider_objects())
         self.numbers = {mutation.key: n for n, mutation in enumerate(mutations)}
         self.mutations = dict(enumerate(mutations))
-        self.built: dict[str, Path] = {}
+        self.built: dict[tuple[str, str], Path] = {}
         for name in OBJECTS:
-            unchanged = run_program(self.program(name), *STEPS["random"])
+            unchanged = run_program(self.program(name, FLAGS), *STEPS["random"])
             if unchanged["verdict"] != "survived":
                 raise RuntimeError(f"the unchanged core fails: {unchanged['by']}")
 
@@ -158,8 +166,10 @@ class Programs:
         """
         number = self.numbers[mutation.key]
         for step, words in STEPS.items():
-            for name in self.objects:
-                program = self.program(name)  # which may find that it is refused
+            is_sanitized = step == "sanitized"
+            flags = SANITIZERS if is_sanitized else FLAGS
+            for name in (SANITIZED,) if is_sanitized else self.objects:
+                program = self.program(name, flags)  # may find that it is refused
                 if number not in self.mutations:
                     return {"verdict": "invalid", "by": "", "cases": ""}
                 row = run_program(program, *words, number=number)
@@ -167,21 +177,22 @@ class Programs:
                     return row | {"by": f"{name}: {row['by']}", "cases": step}
         return {"verdict": "survived", "by": "", "cases": ""}
 
-    def program(self, name: str) -> Path:
+    def program(self, name: str, flags: str) -> Path:
         """Build the program of an object, unless it was, without what is refused."""
-        while name not in self.built:
-            folder = self.tree / "build" / name
+        while (name, flags) not in self.built:
+            folder = self.tree / "build" / f"variants{len(self.built)}"
             sources = write_variants(self.tree, folder / "sources", self.mutations)
-            build = harness.Build(folder, sources, "gcc", FLAGS)
+            build = harness.Build(folder, sources, "gcc", flags)
             try:
-                self.built[name] = build.program("core", build.objects([name]), [name])
+                made = build.program("core", build.objects([name]), [name])
+                self.built[name, flags] = made
             except RuntimeError as error:
                 refused = numbers_in(str(error)) & self.mutations.keys()
                 if not refused:
                     raise
                 for number in refused:
                     del self.mutations[number]
-        return self.built[name]
+        return self.built[name, flags]
 
 
 def run_program(program: Path, *words: str, number: int | None = None) -> Row:
