@@ -170,4 +170,4 @@ def test_the_dtype_of_a_trace_is_that_of_the_result(autocast):
         tensors["rel_bias"] = torch.zeros(3, dtype=dtypes[3])
         with torch.autocast("cpu", autocast or torch.bfloat16, autocast is not None):
             out = relpos.torch.attention(**tensors)
-            assert _attend._traced_dtype(tensors) is out.dtype, dtypes
+            assert _attend.dtype_of_call(tensors) is out.dtype, dtypes

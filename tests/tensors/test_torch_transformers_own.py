@@ -109,6 +109,8 @@ class Pairs(TorchDispatchMode):
 
 #: Granite Speech has arrays of blocks, which its own test counts.
 WHOLE = [name for name in families.CASES if not name.startswith("granite")]
+#: The code of these models has bands: a row has the keys of a window.
+BANDED = {"longformer", "longformer, window alone", "led"}
 
 
 @pytest.mark.parametrize("name", WHOLE)
@@ -125,5 +127,5 @@ def test_no_array_of_all_pairs_and_heads_is_made(name):
         pairs = [math.prod(shape) // models.LENGTH**2 for shape in pairs.shapes]
         seen.append(max(pairs, default=0))
     own, mine = seen
-    assert own >= 3 * models.BATCH
+    assert name in BANDED or own >= 3 * models.BATCH
     assert mine <= models.BATCH
