@@ -259,7 +259,7 @@ lay_tables(case_t *c)
                   p->Dv);
     if (c->kind == GRAPH)
         return;
-    if (c->numbers != FALLING && once_in(s, c->numbers == INFINITE ? 2 : 4))
+    if (c->numbers != FALLING && once_in(s, c->numbers == INFINITE || p->B > 1 ? 2 : 4))
         lay_table(c, "rel_query", &p->rel_query, 1, rows[OF_QUERY], p->D);
     if (once_in(s, c->numbers == FALLING ? 2 : 4))
         lay_table(c, "rel_bias", &p->rel_bias, 0, rows[OF_BIAS], 1);

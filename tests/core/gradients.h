@@ -173,7 +173,7 @@ make_case(case_t *c, int dtype)
     lay_tables(c);
     if (c->numbers == SPREAD && c->g.forward.rel_bias.rows > 0)
         scale_numbers(operand_of(c, &c->g.forward.rel_bias.array), 200);
-    if (c->numbers == SINKS || once_in(s, 5))
+    if (c->numbers == SINKS || once_in(s, c->numbers == INFINITE ? 2 : 5))
         lay_sinks(c);
     if (c->kind == GRAPH && once_in(s, 2))
         lay_picks(c);

@@ -12,7 +12,7 @@ choose_positions(case_t *c)
 {
     source_t *s = &c->s;
     rp_attention *p = &c->g.forward;
-    if (once_in(s, 3)) {
+    if (once_in(s, p->B > 1 ? 2 : 3)) {
         int64_t *offsets = lay_vector(c, p->B);
         int64_t most = p->Lk > 130 ? p->Lk : 130;
         p->sight.query_offset = offsets;
@@ -292,9 +292,8 @@ lay_fire_gradients(case_t *c)
     int by_offset = p->fire.offsets.batch ? 0 : REPEAT_BATCH;
     int by_query = p->fire.queries.batch ? 0 : REPEAT_BATCH;
     lay_doubles(c, "fire_offset_slopes", &g->fire_offset_slopes, 1, p->Lq + p->Lk, 1,
-                REPEAT_HEADS | REPEAT_COLUMNS | by_offset);
-    lay_doubles(c, "fire_query_slopes", &g->fire_query_slopes, 1, p->Lq, 2,
-                REPEAT_HEADS | by_query);
+                REPEAT_COLUMNS | by_offset);
+    lay_doubles(c, "fire_query_slopes", &g->fire_query_slopes, 1, p->Lq, 2, by_query);
     operand_t *o = lay(c, (operand_t){.name = "grad_fire",
                                       .array = &g->grad_fire,
                                       .n = {p->B, p->H, p->fire.ranges + 1, 2},
@@ -331,9 +330,9 @@ lay_fire(case_t *c)
     p->fire.ranges = between(s, 1, 9);
     p->fire.is_signed = (int)pick(s, 2);
     lay_fire_offsets(c, repeat);
-    operand_t *o = lay_doubles(c, "fire_queries", &p->fire.queries, 1, p->Lq, 1,
-                               REPEAT_HEADS | REPEAT_COLUMNS |
-                                   choose_repeat(s, REPEAT_BATCH | REPEAT_ROWS));
+    operand_t *o =
+        lay_doubles(c, "fire_queries", &p->fire.queries, 1, p->Lq, 1,
+                    REPEAT_COLUMNS | choose_repeat(s, REPEAT_BATCH | REPEAT_ROWS));
     lay_fire_factors(c, o);
     lay_fire_lines(c);
     if (c->is_backward)

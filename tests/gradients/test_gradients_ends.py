@@ -25,6 +25,7 @@ SETTINGS = {
     "window inside the table": {"window": (2, 1)},
     "dropout": {"dropout_p": 0.3, "rng": 5},
     "offset": {"query_offset": 25, "is_causal": True},
+    "far offset": {"query_offset": 600},  # an end that only later chunks of keys meet
     "lengths": {"key_lengths": np.array([31, 0])},
     "masked": {"attn_mask": "left half"},
 }
