@@ -102,10 +102,10 @@ picture. MPNet and SpeechT5 are encoders of one layer, which make the bias that
 attention reads, with a small feed-forward network. Memory is the peak beyond what was
 there before the call, results included.
 
-glibc keeps freed memory in these processes, by variables of benchmarks/worker.py. Without
-them a model's own code writes its arrays of all pairs to new pages in each call: at length
-2048 eager then takes 1.9 to 2.7 times as long in XLNet, MPNet and BLOOM, and relpos a few
-per cent longer (AMD EPYC, family 25, model 17).
+glibc keeps freed memory in these processes, by variables of benchmarks/worker.py.
+Without them a model's own code writes its arrays of all pairs to new pages in each
+call: at length 2048 eager then takes 1.9 to 2.7 times as long in XLNet, MPNet and
+BLOOM, and relpos a few per cent longer (AMD EPYC, family 25, model 17).
 """
 SHORT_INPUTS = """\
 Each row is a whole model of two layers at base size (width 768, 12 heads, feed-forward
