@@ -12,11 +12,15 @@ import torch
 #: their masks.
 SEVERAL_GRAPHS = {"mpt", "vits", "led"}
 SEVERAL_GRAPHS |= {x for x in families.CASES if x.startswith(("xlnet", "longformer"))}
+#: Models whose masks transformers makes in a compiled program from PyTorch 2.7 on.
+MAKE_MASKS = SEVERAL_GRAPHS | {"mpnet", "bloom", "speecht5"}
 
 
 @pytest.mark.parametrize("name", families.CASES)
 def test_compiled_whole(name):
     """Forward and backward."""
+    if name in MAKE_MASKS and not hasattr(torch.compiler, "is_exporting"):
+        pytest.skip("transformers does not compile the model with this PyTorch")
     case = families.CASES[name]
     original, model = families.pair(case)
     torch._dynamo.reset()
