@@ -49,7 +49,7 @@ def flex_attention(
     `score_mod` captures: from a closure, a global, or a module. The call works in
     blocks of queries, so that no array has all pairs, in the backward neither.
 
-    A scheme that `attention` has an operand for is two or more times as fast by that
+    A scheme that `attention` has an operand for is at least twice as fast by that
     operand: "Translate your score_mod" in the documentation has both for ten functions.
 
     Parameters
