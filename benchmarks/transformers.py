@@ -76,9 +76,9 @@ class Setting(NamedTuple):
 ISA_VARIABLES = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")
 ONE_THREAD = Setting(1, BEST_ISA)
 #: Other settings of the table of short inputs, whose gains it has at the end of a row.
-BESIDE = {"two threads": Setting(2, BEST_ISA)}
+OTHER_SETTINGS = {"two threads": Setting(2, BEST_ISA)}
 if "avx2" in ISAS:
-    BESIDE["avx2"] = Setting(1, "avx2")
+    OTHER_SETTINGS["avx2"] = Setting(1, "avx2")
 #: A model at short inputs whose gain is less is to be measured again.
 LEAST_GAIN = 0.98
 HEADER = """\
@@ -203,7 +203,7 @@ def all_specs() -> list[Spec]:
     ]
     for name in MODELS:
         specs += [Spec("short", name, *row) for row in rows(name)]
-    for table in BESIDE:
+    for table in OTHER_SETTINGS:
         for name in MODELS:
             specs += [Spec(table, name, *row) for row in few_rows(name)]
     return specs
@@ -256,7 +256,7 @@ def timed(
     expected = calls["eager"].step()
     for way, call in calls.items():
         check(spec.model, way, call.step(), expected)
-    setting = BESIDE.get(spec.table, ONE_THREAD)
+    setting = OTHER_SETTINGS.get(spec.table, ONE_THREAD)
     row = ModelRow(
         table=spec.table,
         model=spec.model,
@@ -279,7 +279,7 @@ def timed(
 TABLES = {
     "layers": rows_of_layer,
     "short": rows_of_model,
-    **dict.fromkeys(BESIDE, rows_of_model),
+    **dict.fromkeys(OTHER_SETTINGS, rows_of_model),
 }
 
 
@@ -292,7 +292,7 @@ def measured(specs: list[Spec]) -> list[ModelRow]:
             "benchmarks.transformers",
             "--rows",
             json.dumps([*of_table]),
-            environment=BESIDE.get(table, ONE_THREAD).environment,
+            environment=OTHER_SETTINGS.get(table, ONE_THREAD).environment,
             folder=ROOT,
         ):
             rows.append(row)
@@ -370,15 +370,15 @@ def table(rows: list[ModelRow], direction: Direction) -> str:
 def table_of_models(rows: list[ModelRow], all_rows: list[ModelRow]) -> str:
     """A line for each model, length and batch: times and gains of both directions.
 
-    `all_rows` has those of the settings of `BESIDE`, if they are measured.
+    `all_rows` has those of the settings of `OTHER_SETTINGS`, if they are measured.
     """
     of_specs = {spec_of(row): row for row in all_rows}
-    beside = [x for x in BESIDE if any(row["table"] == x for row in all_rows)]
+    others = [x for x in OTHER_SETTINGS if any(row["table"] == x for row in all_rows)]
     heads = ["model", "B", "L"]
     for title in ("forward", "training step"):
         ways = [f"{title}: {way}, ms" for way in (*MODEL_WAYS, "relpos")]
         heads += [*ways, f"{title}: gain"]
-    for setting in beside:
+    for setting in others:
         heads += [f"{setting}: forward", f"{setting}: training step"]
     lines = []
     for row in rows:
@@ -389,7 +389,7 @@ def table_of_models(rows: list[ModelRow], all_rows: list[ModelRow]) -> str:
                 line.append(milliseconds(costs[way]) if way in costs else "")
             line.append(milliseconds(fastest(costs, RELPOS_WAYS)))
             line.append(f"**{gain(costs):.2f}**")
-        for setting in beside:
+        for setting in others:
             other = of_specs.get(spec_of(row)._replace(table=setting))
             line += [
                 f"{gain(other[direction]):.2f}" if other else ""
@@ -458,7 +458,7 @@ def main() -> None:
         import torch
 
         specs = [Spec(*row) for row in json.loads(options.rows)]
-        setting = BESIDE.get(specs[0].table, ONE_THREAD)
+        setting = OTHER_SETTINGS.get(specs[0].table, ONE_THREAD)
         torch.set_num_threads(setting.threads)
         with use_isa(setting.isa):
             for row in TABLES[specs[0].table](specs):

@@ -66,9 +66,9 @@ def test_rows_of_the_page():
             assert rows == [*several, (512, 1), (2048, 1)]
         else:
             assert rows == [(model.length, 1), (model.length, 8)]
-        for setting in page.BESIDE:
-            beside = [(s.length, s.batch) for s in specs if s[:2] == (setting, name)]
-            assert {*beside} < {*rows} and (rows[0] in beside)
+        for setting in page.OTHER_SETTINGS:
+            others = [(s.length, s.batch) for s in specs if s[:2] == (setting, name)]
+            assert {*others} < {*rows} and (rows[0] in others)
 
 
 def test_memory_of_a_call():
@@ -97,7 +97,7 @@ def test_the_report_compares_with_the_faster_of_the_ways_of_a_model():
     )
     times = "400.0 | 300.0 | 150.0 | **2.00**"
     assert f"\n| N | 8 | 16 | {times} | {times} |\n" in text
-    for setting in page.BESIDE:
+    for setting in page.OTHER_SETTINGS:
         assert f"{setting}: forward" not in text
     assert "M, B = 1, L = 9" in page.text_of(rows[0])
     assert page.slow(rows) == []

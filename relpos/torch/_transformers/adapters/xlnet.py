@@ -200,7 +200,7 @@ def _mask_of(mask: torch.Tensor | None) -> torch.Tensor | None:
     """Return a mask of the model, (Lq, Lk, B, 1), 1 where it hides, as attention's."""
     if mask is None:
         return None
-    if not torch.compiler.is_compiling() and bool(mask.amax() <= 0):
+    if not torch.compiler.is_compiling() and bool((mask <= 0).all()):
         return None  # as of most calls, which hide nothing
     mask = mask.permute(2, 3, 0, 1).contiguous()
     visible = mask <= 0
