@@ -30,7 +30,7 @@ from relpos.torch._tracing import apply
 _INF = float("inf")
 #: Pairs of a block: its arrays stay in the cache, and a call needs 20 times as many
 #: bytes at most.
-_PAIRS = 2**19
+_PAIRS = 2**18
 #: Queries of a block, at most and, where the keys are many, at least.
 _MOST_QUERIES, _LEAST_QUERIES = 128, 16
 #: Keys of one call of score_mod, where blocks differ in the number of their keys: few
