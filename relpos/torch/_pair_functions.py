@@ -17,12 +17,12 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from relpos._checks import kind_of
+from relpos.torch._pair_graphs import INDICES, improve, is_constant
 
 #: A function of tensors that returns one, or one of gradients that returns several.
 Call = Callable[..., Any]
 #: score_mod, of a score and the places of its batch item, head, query and key.
 ScoreFunction = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
-_INDICES = torch.int8, torch.int16, torch.int32, torch.int64
 _WHOLE = slice(None)
 
 
@@ -268,7 +268,7 @@ class PairFunction:
         inputs: dict[int, Any] = {}  # by place
         last = [node for node in graph.nodes if node.op == "placeholder"][-1]
         for node in [*graph.nodes]:
-            if node.op != "get_attr" or _is_constant(node):
+            if node.op != "get_attr" or is_constant(node):
                 continue
             place = self._place_of(getattr(module, node.target))
             if place not in inputs:
@@ -276,11 +276,7 @@ class PairFunction:
                     inputs[place] = last = graph.placeholder(f"captured_{place}")
             node.replace_all_uses_with(inputs[place])
             graph.erase_node(node)
-        totals = []
-        if not any(_changes_memory(node) for node in graph.nodes):
-            _leave_out_sums(graph)
-            totals = _add_in_place(graph, last, copies)
-            graph.eliminate_dead_code()
+        totals = improve(graph, last, copies)
         module.recompile()
         return Recorded(module.forward, [*inputs], totals)
 
@@ -296,55 +292,6 @@ def _run(
     return recorded.run(*arguments, *read, *written)
 
 
-# ---- graphs of recorded calls --------------------------------------------------------
-
-
-def _leave_out_sums(graph: Any) -> None:
-    """Leave out sums over axes of one number, each of which would copy a block."""
-    for node in [*graph.nodes]:
-        if node.target is not torch.ops.aten.sum.dim_IntList or len(node.args) != 3:
-            continue
-        summed, axes, keeps = node.args
-        value = summed.meta.get("val")
-        if not (keeps and axes and isinstance(value, Tensor) and not node.kwargs):
-            continue
-        if all(value.shape[axis] == 1 for axis in axes):
-            node.replace_all_uses_with(summed)
-            graph.erase_node(node)
-
-
-def _add_in_place(graph: Any, last: Any, copies: Sequence[Tensor]) -> list[int]:
-    """Let gradients of what is indexed be added to their totals where they are made.
-
-    Otherwise each block would fill an array of the size of the captured tensor. Inputs
-    for totals are put behind `last`. Returned are the numbers of the totals.
-    """
-    totals = []
-    (output,) = [node for node in graph.nodes if node.op == "output"]
-    results = output.args[0]
-    for place, copy in enumerate(copies):
-        made = results[1 + place]
-        if getattr(made, "target", None) is not torch.ops.aten.index_put.default:
-            continue
-        zeros, indices, values, *adds = made.args
-        is_zeros = zeros.target is torch.ops.aten.new_zeros.default
-        is_alone = len(made.users) == len(zeros.users) == 1 and results.count(made) == 1
-        value = values.meta.get("val")
-        if not (is_zeros and is_alone and adds == [True] and not made.kwargs):
-            continue
-        if value is None or value.dtype != copy.dtype or copy.dtype.itemsize == 2:
-            continue
-        with graph.inserting_after(last):
-            last = graph.placeholder(f"total_{place}")
-        with graph.inserting_before(made):
-            target = torch.ops.aten.index_put_.default
-            graph.call_function(target, (last, indices, values, True))
-        results = [*results[: 1 + place], None, *results[2 + place :]]
-        totals.append(place)
-    output.args = (results,)
-    return totals
-
-
 def _same(tensor: Tensor) -> Tensor:
     return tensor
 
@@ -357,18 +304,6 @@ def _mapped(function: Call, has_score: bool) -> Call:
         score: tuple[int, ...] = (0,) if has_score else ()
         function = torch.vmap(function, in_dims=(*score, *places))
     return function
-
-
-def _is_constant(node: Any) -> bool:
-    """Return True for a number in the text of a function, which nobody can change."""
-    return all(
-        getattr(user.target, "_opname", "") == "lift_fresh_copy" for user in node.users
-    )
-
-
-def _changes_memory(node: Any) -> bool:
-    schema = getattr(node.target, "_schema", None)
-    return schema is not None and schema.is_mutable
 
 
 def _check_leaves(name: str, result: Tensor, leaves: Sequence[Tensor]) -> None:
@@ -498,7 +433,7 @@ def _as_indices(tensor: Any, index: Any) -> list[Tensor | None] | None:
         return None
     indices: list[Tensor | None] = []
     for item in items:
-        if isinstance(item, Tensor) and item.dtype in _INDICES:
+        if isinstance(item, Tensor) and item.dtype in INDICES:
             indices.append(item)
         elif type(item) is int:
             indices.append(torch.tensor(item))
@@ -510,4 +445,4 @@ def _as_indices(tensor: Any, index: Any) -> list[Tensor | None] | None:
 
 
 def _is_scalar_index(item: Any) -> bool:
-    return isinstance(item, Tensor) and item.dim() == 0 and item.dtype in _INDICES
+    return isinstance(item, Tensor) and item.dim() == 0 and item.dtype in INDICES

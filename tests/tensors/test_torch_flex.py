@@ -282,6 +282,42 @@ def test_gradients_of_a_learned_bias(key_heads):
     check_gradients(ours, dense, *tensors(key_heads=key_heads), TABLE)
 
 
+#: Ways to index a table (H, LQ + LK) by the head and the distance.
+WAYS = {
+    "negative indices": lambda bias, h, i, j: bias[h, j - i],
+    "negative heads": lambda bias, h, i, j: bias[h - H, j - i + LQ],
+    "another order of axes": lambda bias, h, i, j: bias.T[j - i + LQ, h],
+    "one axis": lambda bias, h, i, j: bias.reshape(-1)[h * (LQ + LK) + j - i + LQ],
+    "one element of a head": lambda bias, h, i, j: bias[h, 3] * (i - j).cos(),
+    "an axis twice": lambda bias, h, i, j: bias[h, i] * bias[h, j],
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_gradients_of_any_index(way):
+    def ours(query, key, value, bias):
+        def function(score, b, h, i, j):
+            return score + WAYS[way](bias, h, i, j)
+
+        return flex_attention(query, key, value, function)
+
+    def dense(query, key, value, bias):
+        mask = WAYS[way](bias, torch.arange(H)[:, None, None], *AT)
+        mask = mask.expand(H, LQ, LK)
+        return scaled_dot_product_attention(query, key, value, attn_mask=mask)
+
+    check_gradients(ours, dense, *tensors(), TABLE)
+
+
+@pytest.mark.parametrize("index", [LQ + LK, -LQ - LK - 1])
+def test_index_out_of_bounds(index):
+    def function(score, b, h, i, j):
+        return score + TABLE[h, torch.where(i + j == LQ + LK - 2, index, i)]
+
+    with pytest.raises(IndexError, match=f"index {index} is out of bounds"):
+        flex_attention(*tensors(), function)
+
+
 def test_gradients_of_several_blocks():
     query, key, value = tensors(lengths=(300, 2100))
     at = torch.arange(300)[:, None], torch.arange(2100)
