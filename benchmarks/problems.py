@@ -161,7 +161,7 @@ class Problem:
         errors = []
         for name in sparse:
             of_rows = [gradients[name] for gradients in expected]
-            axis = query_axis(name)
+            axis = query_axis(name, dense[name].ndim)
             if axis is None:
                 result, exact = sparse[name], np.sum(of_rows, axis=0)
             else:
@@ -195,19 +195,17 @@ def as_compared(gradients: dict[str, Array]) -> dict[str, Array]:
     return others | {"network": np.concatenate(network)}
 
 
-def query_axis(name: str) -> int | None:
+def query_axis(name: str, ndim: int) -> int | None:
     """Return the axis of the queries, counted from the end; None if there is none."""
-    letters = OPERANDS[name].letters.replace("1", "") if name in OPERANDS else ""
+    letters = OPERANDS[name].letters_of(ndim) if name in OPERANDS else ""
     return letters.index("q") - len(letters) if "q" in letters else None
 
 
 def of_query(name: str, value: Any, row: int) -> Any:
-    axis = query_axis(name)
-    if axis is None:
-        return value
     if isinstance(value, tuple):  # of labels
         return tuple(of_query(name, each, row) for each in value)
-    return value.take([row], axis)
+    axis = query_axis(name, np.ndim(value))
+    return value if axis is None else value.take([row], axis)
 
 
 def tokens(

@@ -254,7 +254,7 @@ def letters(arrays):
     sizes = {"1": 1}
     for name, array in arrays.items():
         if name not in VECTORS:
-            own = _core.operands[name][0].replace("1", "")
+            own = shape_of(name, array).replace("1", "")
             for letter, size in zip(own[::-1], array.shape[::-1], strict=False):
                 if sizes.get(letter, 1) == 1:  # which may be repeated, to 0 as well
                     sizes[letter] = size
@@ -267,10 +267,16 @@ def spread(name, array, sizes, batch):
         return np.array(np.broadcast_to(array, batch)).reshape(-1)
     if name in VECTORS:
         return array
-    shape = _core.operands[name][0]
-    added = shape[shape.find("1") :] if "1" in shape else ""
+    shape, own = _core.operands[name][0], shape_of(name, array)
+    added = own[own.find("1") :] if "1" in own else ""
     view = array[(..., *(None if x == "1" else slice(None) for x in added))]
     return _core.broadcast_to(view, (*batch, *(sizes[x] for x in shape)))
+
+
+def shape_of(name, array):
+    """Letters of an operand's axes: sinks of one axis have a number for each head."""
+    shape, *_, axes = _core.operands[name]
+    return "H11" if axes == "heads" and array.ndim == 1 else shape
 
 
 def core_axes(signature):
