@@ -136,15 +136,29 @@ def _given(grad, shape, flat):
     return np.broadcast_to(full, shape).reshape(flat)
 
 
-@np.errstate(all="ignore")
-def _slope(arguments, b, options):
-    """1 - tanh^2 of the products below the cap."""
-    if options["softcap"] is None:
-        return 1.0
-    item = _Item(arguments, b, options, magnitude=False)
+def _products(arguments, b, options, magnitude):
+    """The sum of products below the cap, or that of their absolute values."""
+    item = _Item(arguments, b, options, magnitude)
     rows = item.q, item.k, item.e
-    of = (*rows, item.tables, item.where, item.u, item.w, item.scales)
-    return np.cosh(dense_oracle.products(*of) / options["softcap"]) ** -2
+    return dense_oracle.products(
+        *rows, item.tables, item.where, item.u, item.w, item.scales
+    )
+
+
+@np.errstate(all="ignore")
+def _slope(arguments, b, options, magnitude):
+    """1 - tanh^2 of the products below the cap.
+
+    Far above the cap a rounding error of the products moves the slope by many of its
+    own: by twice the error over the cap.
+    """
+    softcap = options["softcap"]
+    if softcap is None:
+        return 1.0
+    slope = np.cosh(_products(arguments, b, options, magnitude=False) / softcap) ** -2
+    if not magnitude:
+        return slope
+    return slope * (1 + _products(arguments, b, options, magnitude=True) / softcap)
 
 
 @np.errstate(all="ignore")
@@ -207,7 +221,7 @@ def gradients(
         ds = p * (dp + row)
         items.append(
             {"sinks": shares[b] * row[..., 0]}
-            | item.of_scores(ds, _slope(operands, b, options))
+            | item.of_scores(ds, _slope(operands, b, options, magnitude))
             | item.of_weights(z[b] * p, grad_out[b])
         )
     inputs = {"query": query, "key": key, "value": value, "attn_mask": attn_mask}
