@@ -9,7 +9,9 @@ this shape run the record. The tensors that the function captures are inputs of 
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterator, Sequence
+from threading import RLock
 from typing import Any, NamedTuple
 
 import torch
@@ -24,6 +26,15 @@ Call = Callable[..., Any]
 #: score_mod, of a score and the places of its batch item, head, query and key.
 ScoreFunction = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 _WHOLE = slice(None)
+#: While `make_fx` records, it replaces methods of `torch.nn.Module` for all threads: of
+#: two records at once, each would put back the methods of the other. It is held over a
+#: fork, so that a child has the methods themselves.
+_recording = RLock()
+os.register_at_fork(
+    before=_recording.acquire,
+    after_in_parent=_recording.release,
+    after_in_child=_recording.release,
+)
 
 
 class Places(NamedTuple):
@@ -263,7 +274,8 @@ class PairFunction:
         """
         from torch.fx.experimental.proxy_tensor import make_fx
 
-        module: Any = make_fx(call)(*arguments)
+        with _recording:
+            module: Any = make_fx(call)(*arguments)
         graph = module.graph
         inputs: dict[int, Any] = {}  # by place
         last = [node for node in graph.nodes if node.op == "placeholder"][-1]

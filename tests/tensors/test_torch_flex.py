@@ -7,6 +7,8 @@ tensors, and scaled_dot_product_attention with a dense bias for all gradients.
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 from typing import NamedTuple
 
 import pytest
@@ -587,6 +589,38 @@ def test_gradients_of_other_dtypes(dtype):
     found = gradients(ours, *inputs)
     assert {x.dtype for x in found} == {dtype}
     check_gradients(ours, dense, *inputs, limit=steps[dtype])
+
+
+def test_threads_that_record_at_once():
+    """Each waits for the other one, so that neither of two records is inside."""
+    query, key, value = tensors()
+    methods = torch.nn.Module.__call__, torch.nn.Module.__getattr__
+    begun, is_over = [Event(), Event()], Event()
+
+    def first(score, b, h, i, j):
+        begun[0].set()
+        begun[1].wait(0.3)
+        return score
+
+    def second(score, b, h, i, j):
+        begun[1].set()
+        is_over.wait(0.3)
+        return score
+
+    def call_first():
+        out = flex_attention(query, key, value, first)
+        is_over.set()
+        return out
+
+    def call_second():
+        begun[0].wait(10)
+        return flex_attention(query, key, value, second)
+
+    with ThreadPoolExecutor(2) as pool:
+        results = [pool.submit(call) for call in (call_first, call_second)]
+    wanted = flex_attention(query, key, value, plain)
+    assert all(torch.equal(result.result(), wanted) for result in results)
+    assert methods == (torch.nn.Module.__call__, torch.nn.Module.__getattr__)
 
 
 def test_checkpointing():
