@@ -314,7 +314,8 @@ def _key_heads(problem: Problem, part: Part) -> slice:
 
 def _by_key_head(tensor: Tensor, heads: int) -> Tensor:
     """Return (batch, heads, queries, n) as (batch, key heads, others, n)."""
-    return tensor.reshape(len(tensor), heads, -1, tensor.shape[-1])
+    count, own, queries, size = tensor.shape
+    return tensor.reshape(count, heads, own // heads * queries, size)
 
 
 def _rows(
@@ -378,6 +379,11 @@ def _hide(pairs: Tensor, columns: slice | Tensor, flags: Tensor, number: float) 
         pairs[..., columns] = pairs[..., columns].masked_fill(flags, number)
 
 
+def _cut_keys(pairs: Tensor, pieces: list[int]) -> list[Tensor]:
+    """Return pairs (..., keys) in pieces, as a record reads them: contiguous."""
+    return [piece.contiguous() for piece in pairs.split(pieces, -1)]
+
+
 def _modified(
     problem: Problem,
     part: Part,
@@ -391,7 +397,7 @@ def _modified(
     results = []
     pieces = _pieces(problem, keys.number)
     of_keys = keys.numbers.split(pieces)
-    for own, numbers in zip(scores.split(pieces, -1), of_keys, strict=True):
+    for own, numbers in zip(_cut_keys(scores, pieces), of_keys, strict=True):
         results.append(function(_places(part, numbers), (own,), captured))
     whole = results[0] if len(results) == 1 else torch.cat(results, -1)
     return whole.to(problem.dtype)
@@ -482,7 +488,7 @@ def _prepare_backward(
         return
     pieces = _pieces(problem, keys.number)
     of_keys = keys.numbers.split(pieces)
-    for own, numbers in zip(scores.split(pieces, -1), of_keys, strict=True):
+    for own, numbers in zip(_cut_keys(scores, pieces), of_keys, strict=True):
         problem.score_mod.prepare_backward(_places(part, numbers), own)
 
 
@@ -607,7 +613,8 @@ def _through_function(
     assert function is not None
     of_scores = []
     pieces = _pieces(problem, keys.number)
-    parts = scores.split(pieces, -1), grad.split(pieces, -1), keys.numbers.split(pieces)
+    of_keys = keys.numbers.split(pieces)
+    parts = _cut_keys(scores, pieces), _cut_keys(grad, pieces), of_keys
     for own, own_grad, numbers in zip(*parts, strict=True):
         places = _places(part, numbers)
         arguments = places, own, own_grad, captured.score, totals.captured

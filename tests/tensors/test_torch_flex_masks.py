@@ -339,3 +339,29 @@ def test_flags_of_a_part():
     flags = flags_of(given, (B, H, LQ, LK))
     part = Part(slice(0, 1), slice(1, 2), slice(8, 24))
     assert torch.equal(flags.of(flags.seen, part), flags.seen[:, 1:2, 1:3])
+
+
+def test_networks_of_scores_in_pieces():
+    """A product of matrices needs memory in order, which a piece of a block is not."""
+    layers = torch.nn.Sequential(
+        torch.nn.Linear(1, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1)
+    )
+
+    def function(score, b, h, i, j):
+        return layers(score[None])[0]
+
+    lengths = 20, 1100
+    query, key, value = [x.requires_grad_() for x in tensors(lengths=lengths)]
+    ends = torch.full((B,), 1090)
+    found = attention(query, key, value, score_mod=function, key_lengths=ends)
+    scores = layers((query @ key.mT / math.sqrt(D))[..., None])[..., 0]
+    wanted = torch.softmax(scores[..., :1090], -1) @ value[:, :, :1090]
+    assert error(found, wanted) < TOLERANCES["forward"].float32
+    leaves = [query, key, value, *layers.parameters()][:-1]  # the last one has 0
+    pairs = zip(
+        torch.autograd.grad(found.square().sum(), leaves),
+        torch.autograd.grad(wanted.square().sum(), leaves),
+        strict=True,
+    )
+    for own, other in pairs:
+        assert error(own, other) < 10 * TOLERANCES["gradient"].float32
