@@ -19,7 +19,12 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from relpos._checks import kind_of
-from relpos.torch._pair_graphs import INDICES, improve, is_constant
+from relpos.torch._pair_graphs import (
+    INDICES,
+    forget_text,
+    improve,
+    is_constant,
+)
 
 #: A function of tensors that returns one, or one of gradients that returns several.
 Call = Callable[..., Any]
@@ -190,7 +195,9 @@ class PairFunction:
         def call(grad: Tensor, scores: Tensor, *places: Tensor) -> Sequence[Any]:
             # hooks of the caller, as those of checkpointing, are for its own tensors
             hooks = torch.autograd.graph.saved_tensors_hooks(_same, _same)
-            with torch.enable_grad(), hooks:
+            # the search for nan reads numbers, which a record has not
+            as_ever = torch.autograd.set_detect_anomaly(False)
+            with torch.enable_grad(), hooks, as_ever:
                 leaf = scores.detach().requires_grad_()
                 result, _ = self._run_as_it_is(copies, (leaf, *places))
                 result = self._checked(result, Places(*places)).to(scores.dtype)
@@ -211,7 +218,7 @@ class PairFunction:
         first, *others = arguments
         if self.has_score:
             first = first.to(self.dtype)
-        with _Calls(copies) as calls:
+        with _Calls(self.name, copies) as calls:
             try:
                 result = self._mapped(first, *others)
             except (RuntimeError, ValueError) as error:
@@ -221,8 +228,8 @@ class PairFunction:
                 raise refused from error
         if calls.has_changed():
             raise ValueError(
-                f"{self.name}: changes a captured tensor in place; expected a function "
-                "that only reads what it captures"
+                f"{self.name}: changes a captured tensor or an argument in place; "
+                "expected a function that only reads them"
             )
         return result, calls
 
@@ -276,6 +283,7 @@ class PairFunction:
 
         with _recording:
             module: Any = make_fx(call)(*arguments)
+        forget_text(module)
         graph = module.graph
         inputs: dict[int, Any] = {}  # by place
         last = [node for node in graph.nodes if node.op == "placeholder"][-1]
@@ -290,6 +298,7 @@ class PairFunction:
             graph.erase_node(node)
         totals = improve(graph, last, copies)
         module.recompile()
+        forget_text(module)
         return Recorded(module.forward, [*inputs], totals)
 
 
@@ -354,8 +363,9 @@ def _refusal(name: str, message: str) -> Exception | None:
         )
     if "is not possible because there exists a Tensor" in message:
         return ValueError(
-            f"{name}: changes a captured tensor in place; expected a function that "
-            "only reads what it captures"
+            f"{name}: changes a captured tensor, or one that it makes without its "
+            "arguments, in place; expected operators that return new tensors, as "
+            "torch.where and torch.stack"
         )
     if "must only return Tensors" in message:
         return TypeError(f"{name}: returned no tensor; expected a scalar tensor")
@@ -370,13 +380,15 @@ class _Calls(TorchFunctionMode):
 
     Parameters
     ----------
+    name : str
+        "score_mod" or "mask_mod".
     copies : dict of Tensor by int
         What a tensor is replaced by, by the tensor's identity.
     """
 
-    def __init__(self, copies: dict[int, Tensor]) -> None:
+    def __init__(self, name: str, copies: dict[int, Tensor]) -> None:
         super().__init__()
-        self._copies = copies
+        self._name, self._copies = name, copies
         self._outside: dict[int, tuple[Tensor, int]] = {}
         # kept, so that no other tensor has their identity
         self._inside: dict[int, Tensor] = {}
@@ -395,6 +407,7 @@ class _Calls(TorchFunctionMode):
         kwargs = self._replaced(kwargs or {})
         indices = None
         if func is Tensor.__getitem__:
+            _check_index(self._name, args[1])
             indices = _as_indices(args[0], args[1])
         if indices is not None:
             result = torch.ops.aten.index(args[0], indices)
@@ -433,6 +446,16 @@ def _plain_tensors(value: Any) -> Iterator[Tensor]:
 def _version(tensor: Tensor) -> int:
     """Return how often a tensor was changed; those of inference mode do not count."""
     return 0 if tensor.is_inference() else tensor._version
+
+
+def _check_index(name: str, index: Any) -> None:
+    """Refuse uint8: PyTorch reads the numbers of all pairs as one mask."""
+    for item in index if isinstance(index, tuple) else [index]:
+        if isinstance(item, Tensor) and item.dtype is torch.uint8 and not item.dim():
+            raise TypeError(
+                f"{name}: indexes a tensor by torch.uint8, which PyTorch reads as a "
+                "mask; expected an index of int32 or int64, as index.int()"
+            )
 
 
 def _as_indices(tensor: Any, index: Any) -> list[Tensor | None] | None:

@@ -6,6 +6,7 @@ the elements, and each gradient of an indexed tensor fills an array of its size.
 
 from __future__ import annotations
 
+import linecache
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,6 +37,18 @@ def improve(graph: Any, last: Any, copies: Sequence[Tensor]) -> list[int]:
     graph.eliminate_dead_code()
     _index_by_elements(graph)
     return totals
+
+
+def forget_text(module: Any) -> None:
+    """Remove the Python text of a graph, which PyTorch keeps for tracebacks for ever.
+
+    A training would gather the texts of all its calls.
+    """
+    name = module.forward.__code__.co_filename
+    linecache.cache.pop(name, None)
+    # a private name: a PyTorch without it keeps no text, or keeps it elsewhere
+    loader = getattr(torch.fx.graph_module, "_loader", None)
+    getattr(loader, "eval_cache", {}).pop(name, None)
 
 
 def is_constant(node: Any) -> bool:

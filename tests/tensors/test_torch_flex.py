@@ -6,6 +6,7 @@ tensors, and scaled_dot_product_attention with a dense bias for all gradients.
 
 from __future__ import annotations
 
+import linecache
 import math
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
@@ -217,6 +218,9 @@ def test_no_queries_no_keys():
     )
     assert not out.any() and (lse == -math.inf).all()
     assert flex_attention(query[:0], key[:0], value[:0], plain).shape == (0, H, LQ, D)
+    out, lse = flex_attention(query, key, value[..., :0], plain, return_lse=True)
+    wanted = flex_attention(query, key, value, plain, return_lse=True)[1]
+    assert out.shape == (B, H, LQ, 0) and torch.equal(lse, wanted)
 
 
 def test_rows_that_the_function_hides():
@@ -589,6 +593,27 @@ def test_gradients_of_other_dtypes(dtype):
     found = gradients(ours, *inputs)
     assert {x.dtype for x in found} == {dtype}
     check_gradients(ours, dense, *inputs, limit=steps[dtype])
+
+
+def test_texts_of_records_are_not_kept():
+    """PyTorch keeps the text of each graph: a training would gather them."""
+    query, key, value = [x.requires_grad_() for x in tensors()]
+    flex_attention(query, key, value, by_distance).sum().backward()
+    texts = torch.fx.graph_module._loader.eval_cache, linecache.cache
+    before = [len(text) for text in texts]
+    flex_attention(query, key, value, by_distance).sum().backward()
+    assert [len(text) for text in texts] == before
+
+
+def test_search_for_nan_in_the_backward():
+    query, key, value = [x.requires_grad_() for x in tensors()]
+    wanted = torch.autograd.grad(
+        flex_attention(query, key, value, by_everything).sum(), query
+    )
+    with torch.autograd.set_detect_anomaly(True):
+        out = flex_attention(query, key, value, by_everything)
+        found = torch.autograd.grad(out.sum(), query)
+    assert torch.equal(found[0], wanted[0])
 
 
 def test_threads_that_record_at_once():

@@ -78,6 +78,21 @@ def in_a_view(score, b, h, i, j):
     return score
 
 
+def in_place_of_the_score(score, b, h, i, j):
+    score += 1
+    return score
+
+
+def in_place_of_what_is_made(score, b, h, i, j):
+    made = torch.zeros(2)
+    made[0] = score
+    return made.sum()
+
+
+def by_bytes(score, b, h, i, j):
+    return score + TABLE[torch.ones(L, dtype=torch.uint8)[j]]
+
+
 #: PyTorch 2.6 reads the index of a pair before it changes the tensor.
 READS_INDEX = not hasattr(torch.compiler, "is_exporting")
 CHANGES_BY_INDEX = "decides by the numbers" if READS_INDEX else "changes a captured"
@@ -96,6 +111,9 @@ REFUSED = {
     in_place_of_a_pair: (ValueError, CHANGES_BY_INDEX),
     in_place: (ValueError, "changes a captured tensor"),
     in_a_view: (ValueError, "changes a captured tensor"),
+    in_place_of_the_score: (ValueError, "changes a captured tensor or an argument"),
+    in_place_of_what_is_made: (ValueError, "changes a captured tensor, or one that it"),
+    by_bytes: (TypeError, "indexes a tensor by torch.uint8"),
 }
 
 
