@@ -72,7 +72,9 @@ def _leave_out_sums(graph: Any) -> None:
         value = summed.meta.get("val")
         if not (keeps and axes and isinstance(value, Tensor) and not node.kwargs):
             continue
-        if all(value.shape[axis] == 1 for axis in axes):
+        # sums of integers and of bool are int64
+        is_same = node.meta["val"].dtype is value.dtype
+        if is_same and all(value.shape[axis] == 1 for axis in axes):
             node.replace_all_uses_with(summed)
             graph.erase_node(node)
 

@@ -218,9 +218,16 @@ def test_no_queries_no_keys():
     )
     assert not out.any() and (lse == -math.inf).all()
     assert flex_attention(query[:0], key[:0], value[:0], plain).shape == (0, H, LQ, D)
+
+
+def test_values_without_numbers():
+    query, key, value = tensors()
+    query.requires_grad_()
     out, lse = flex_attention(query, key, value[..., :0], plain, return_lse=True)
     wanted = flex_attention(query, key, value, plain, return_lse=True)[1]
     assert out.shape == (B, H, LQ, 0) and torch.equal(lse, wanted)
+    grads = [torch.autograd.grad(x.square().sum(), query)[0] for x in (lse, wanted)]
+    assert torch.equal(*grads)
 
 
 def test_rows_that_the_function_hides():
@@ -313,6 +320,20 @@ def test_gradients_of_any_index(way):
         return scaled_dot_product_attention(query, key, value, attn_mask=mask)
 
     check_gradients(ours, dense, *tensors(), TABLE)
+
+
+def test_sums_of_one_integer():
+    """They are int64, in which the square of an index does not overflow."""
+
+    def function(score, b, h, i, j):
+        wide = (j + 60_000)[None].sum(0, keepdim=True)
+        flag = (i > j)[None].sum(0, keepdim=True)
+        return score + (wide * wide)[0] / 1e9 - (-flag)[0]
+
+    query, key, value = tensors()
+    wanted = flex.flex_attention(query, key, value, function)
+    found = flex_attention(query, key, value, function)
+    assert error(found, wanted) < TOLERANCES["forward"].float32
 
 
 @pytest.mark.parametrize("index", [LQ + LK, -LQ - LK - 1])
