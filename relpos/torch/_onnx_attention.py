@@ -54,10 +54,7 @@ def attention(
     given = dict(zip(names, operands, strict=True))
     _check_form(setting, given)
     dtype, shape = computed_dtype(given), rows_of(given)
-    x = {
-        name: tensor.to(dtype) if tensor.is_floating_point() else tensor
-        for name, tensor in given.items()
-    }
+    x = {name: _in_dtype(tensor, dtype) for name, tensor in given.items()}
     values = setting.values
     _repeat_heads(x)
     pairs = _pairs(x, setting)
@@ -67,7 +64,7 @@ def attention(
     scores = _hidden(scores, x, pairs)
     scores = scores.expand(*shape, scores.shape[-1])
     weights, top, total = _softmax(scores, x.get("sinks"))
-    out = _weighted(weights, x, pairs)
+    out = _weighted(weights, scores, x, pairs)
     is_empty = total == 0
     lse = (top + total.log()).masked_fill(is_empty, -torch.inf)
     if not values["return_weights"]:
@@ -75,6 +72,15 @@ def attention(
     # the operator has the maxima in logarithms of base 2
     row_max = top * scalar(math.log2(math.e), top)
     return out, lse, row_max, total, weights
+
+
+def _in_dtype(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return an operand in a dtype if it is floating; what is finite stays finite."""
+    if not x.is_floating_point():
+        return x
+    if x.dtype is torch.float64 and dtype is torch.float32:  # a mask
+        x = _finite(x, dtype)
+    return x.to(dtype)
 
 
 def _check_form(setting: Setting, x: Tensors) -> None:
@@ -257,7 +263,8 @@ def _has_other_rows(count: Any, x: Tensors) -> bool:
 def _scores(x: Tensors, values: Values, pairs: Pairs) -> Tensor:
     """Return the scores of all pairs, without what hides them."""
     query, key = x["query"], x["key"]
-    scale = scalar(values.get("scale", query.shape[-1] ** -0.5), query)
+    scale = values["scale"] if "scale" in values else query.shape[-1] ** -0.5
+    scale = scalar(scale, query)
     left = query + x["pos_bias_u"].unsqueeze(-2) if "pos_bias_u" in x else query
     scores = scale * (left @ key.mT)
     if "rel_key" in x:
@@ -276,8 +283,10 @@ def _scores(x: Tensors, values: Values, pairs: Pairs) -> Tensor:
         softcap = scalar(values["softcap"], query)
         scores = softcap * (scores / softcap).tanh()
     if "rel_bias" in x:
-        bias = _finite(x["rel_bias"]).unsqueeze(-2)
-        scores = scores + _by_pair(bias, pairs.rows["rel_bias"])
+        bias = _finite(x["rel_bias"], query.dtype).unsqueeze(-2)
+        bias = _by_pair(bias, pairs.rows["rel_bias"])
+        # -inf hides a pair also where its score is nan
+        scores = (scores + bias).masked_fill(bias == -torch.inf, -torch.inf)
     if "log_decay" in x:
         scores = scores + _decay(x["log_decay"], pairs.relative)
     return scores
@@ -305,10 +314,12 @@ def _by_pair(products: Tensor, rows: Sequence[Rows]) -> Tensor:
     return total
 
 
-def _finite(x: Tensor) -> Tensor:
-    """Return biases so that sums of several stay finite; infinite ones are kept."""
-    largest = torch.finfo(x.dtype).max / 4
-    return torch.where(x.isinf(), x, x.clamp(-largest, largest))
+def _finite(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return biases whose sums stay finite in a dtype; infinite ones are kept."""
+    # the operator clamps them as logarithms of base 2
+    largest = scalar(torch.finfo(dtype).max / (4 * math.log2(math.e)), x)
+    # not isinf, which ONNX has in float32
+    return torch.where(x.abs() == torch.inf, x, x.clamp(-largest, largest))
 
 
 def _decay(log_decay: Tensor, relative: Tensor) -> Tensor:
@@ -345,7 +356,7 @@ def _hidden(scores: Tensor, x: Tensors, pairs: Pairs) -> Tensor:
         seen = _both(seen, mask)
     elif mask is not None:
         seen = _both(seen, mask != -torch.inf)
-        scores = scores + _finite(mask)
+        scores = scores + _finite(mask, mask.dtype)
     return scores if seen is None else scores.masked_fill(~seen, -torch.inf)
 
 
@@ -354,7 +365,10 @@ def _hidden(scores: Tensor, x: Tensors, pairs: Pairs) -> Tensor:
 
 def _softmax(scores: Tensor, sinks: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """Return weights, and the maximum and the sum of each row; 0 if it sees no key."""
-    top = scores.amax(-1, keepdim=True)
+    if is_known(scores.shape[-1] == 0):
+        top = scores.new_full((*scores.shape[:-1], 1), -torch.inf)
+    else:
+        top = scores.amax(-1, keepdim=True)
     if sinks is not None:
         sink = sinks[:, None, None] if sinks.dim() == 1 else sinks.unsqueeze(-1)
         top = torch.maximum(top, sink)
@@ -368,12 +382,13 @@ def _softmax(scores: Tensor, sinks: Tensor | None) -> tuple[Tensor, Tensor, Tens
     return weights, top.squeeze(-1), total.squeeze(-1)
 
 
-def _weighted(weights: Tensor, x: Tensors, pairs: Pairs) -> Tensor:
+def _weighted(weights: Tensor, scores: Tensor, x: Tensors, pairs: Pairs) -> Tensor:
     """Return the values by their weights, and the rows of `rel_value` by theirs."""
     value = x["value"]
-    if pairs.seen is not None:
+    if pairs.seen is not None or "attn_mask" in x or "rel_bias" in x:
         # what no query sees may be nan, as padding of a cache
-        value = value.masked_fill(~pairs.seen.any(-2).unsqueeze(-1), 0.0)
+        is_seen = (scores != -torch.inf).any(-2)
+        value = value.masked_fill(~is_seen.unsqueeze(-1), 0.0)
     out = weights @ value
     table = x.get("rel_value")
     if table is None:
@@ -424,9 +439,10 @@ def indexer_top_k(
         seen = _both(seen, attn_mask)
     elif attn_mask is not None:
         seen = _both(seen, attn_mask != -torch.inf)
-        scores = scores + _finite(attn_mask.to(dtype))
+        scores = scores + _finite(_in_dtype(attn_mask, dtype), dtype)
     # what is nan comes after all numbers, and what is hidden after that
-    scores = scores.masked_fill(scores.isnan(), torch.finfo(dtype).min)
+    least = scalar(torch.finfo(dtype).min, scores)
+    scores = torch.where(scores.isnan(), least, scores)
     if seen is not None:
         shape = torch.broadcast_shapes(scores.shape, seen.shape)
         seen = seen.expand(shape)

@@ -21,6 +21,8 @@ from relpos.torch._tensors import result_dtype
 #: Steps of buckets that are this near to an integer are that integer. The operators
 #: find edges by comparing integers.
 _NEAR = 2.0**-30
+#: The largest exponent of the powers of two that numbers are products of.
+_MOST = 100
 
 
 def _computed(*tensors: Tensor | None) -> torch.dtype:
@@ -31,12 +33,16 @@ def _computed(*tensors: Tensor | None) -> torch.dtype:
 def number(value: float, like: Tensor) -> Tensor:
     """Return a number as a tensor of float64, which an exported program has exactly.
 
-    The exporter keeps most numbers in float32. It is exact for integers, and for powers
-    of two.
+    The exporter keeps most numbers in float32. It is exact for integers, and for the
+    powers of two that float32 has.
     """
     mantissa, exponent = math.frexp(value)
     whole = torch.full((), int(mantissa * 2**53), dtype=torch.int64, device=like.device)
-    return whole.double() * 2.0 ** (exponent - 53)
+    result, exponent = whole.double(), exponent - 53
+    while exponent:
+        step = min(max(exponent, -_MOST), _MOST)
+        result, exponent = result * 2.0**step, exponent - step
+    return result
 
 
 def scalar(value: float, like: Tensor) -> Any:

@@ -32,7 +32,8 @@ pytestmark = [
 
 #: The length at which a model is exported, and those at which it runs.
 EXPORTED, LENGTHS = 6, (1, 9, 40)
-LIMIT = 1e-5
+#: The largest error of a result, relative to its largest entry.
+LIMITS = {"float32": 1e-5, "float64": 1e-12}
 H, D = 2, 4
 LENGTH = Dim("length", min=1)
 
@@ -102,7 +103,7 @@ def assert_near(got, want):
     np.testing.assert_array_equal(got[~finite], want[~finite])
     largest = np.abs(want[finite]).max(initial=0.0)
     error = np.abs(got[finite] - want[finite]).max(initial=0.0)
-    assert error <= LIMIT * largest
+    assert error <= LIMITS[want.dtype.name] * largest
 
 
 def draw(*shape, seed=0):
@@ -286,6 +287,65 @@ def test_schemes(name):
 @pytest.mark.parametrize("name", ["shaw_attention", "t5", "rotary"])
 def test_schemes_from_an_exported_program(name):
     check(*MODELS[name], from_program=True)
+
+
+def wide(tensors):
+    """Return tensors by name, those of float32 as float64."""
+    return {n: x.double() if x.is_floating_point() else x for n, x in tensors.items()}
+
+
+def sides(query, key, value, attn_mask):
+    """Return attention with a bias and rotated queries, of constants in float64."""
+    slopes, length = SLOPES.double(), query.shape[-2]
+    bias = relpos.torch.kerple_bias(slopes, slopes, length, kind="power")
+    bias = bias + relpos.torch.alibi_bias(slopes, length)
+    query = query + relpos.torch.sinusoidal(length, D, dtype=query.dtype)
+    return relpos.torch.attention(
+        relpos.torch.apply_rotary(query, base=777.7, offset=0.3),
+        relpos.torch.apply_rotary(key, base=777.7),
+        value,
+        attn_mask=attn_mask,
+        scale=0.3,
+        softcap=0.7,
+        rel_bias=bias,
+        sinks=SLOPES.double(),
+    )
+
+
+IN_FLOAT64 = ["shaw_attention", "transformer_xl_attention", "t5", "forgetting"]
+IN_FLOAT64 += ["fire_attention", "xpos"]
+
+
+@pytest.mark.parametrize("name", [*IN_FLOAT64, "biases"])
+def test_models_of_float64(name):
+    call, inputs = (sides, tokens) if name == "biases" else MODELS[name]
+    check(call, lambda length: wide(inputs(length)))
+
+
+@pytest.mark.parametrize("is_wide", [False, True])
+def test_masks_of_float64_with_the_least_number(is_wide):
+    """It hides nothing next to the same number, also where scores are of float32."""
+
+    def inputs(length):
+        mask = torch.zeros(length, length, dtype=torch.float64)
+        mask.masked_fill_(~mask_of(length), torch.finfo(torch.float64).min)
+        given = tokens(length)
+        return (wide(given) if is_wide else given) | {"attn_mask": mask}
+
+    def call(**tensors):
+        result = relpos.torch.attention(**tensors, return_lse=True)
+        return result.out, result.lse
+
+    check(call, inputs)
+
+
+@pytest.mark.parametrize("number", [1e-50, 1e50])
+def test_numbers_of_float64_that_float32_lacks(number):
+    def call(**tensors):
+        result = relpos.torch.attention(**tensors, softcap=number, return_lse=True)
+        return result.out, result.lse
+
+    check(call, lambda length: wide(tokens(length)))
 
 
 # ---- operands that no scheme has ---------------------------------------------------

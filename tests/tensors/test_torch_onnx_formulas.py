@@ -14,7 +14,7 @@ from torch_calls import calls
 
 import relpos
 import relpos.torch
-from relpos.torch import _onnx
+from relpos.torch import _onnx, _onnx_functions
 from relpos.torch._onnx import FORMULAS, REASON
 
 # copies of exported programs raise it in PyTorch's own modules
@@ -99,6 +99,64 @@ def test_a_row_without_keys(hides):
         wanted, found = operator_of("attention")(*args), FORMULAS["attention"](*args)
         for got, want in zip(found, wanted, strict=True):
             near(got, want, 1e-12)
+
+
+def check_formula(*tensors, **keywords):
+    """Compare out and lse of the formula with those of the operator."""
+    (args,) = calls_of("attention", relpos.torch.attention, *tensors, **keywords)
+    wanted, found = operator_of("attention")(*args), FORMULAS["attention"](*args)
+    for got, want in zip(found[:2], wanted[:2], strict=True):
+        near(got, want, 1e-12 if want.dtype is torch.float64 else 1e-5)
+        assert got.isnan().equal(want.isnan())
+
+
+@pytest.mark.parametrize("of_mask", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_least_number_of_a_mask_is_a_number(dtype, of_mask):
+    x = torch.randn(2, 3, 4, dtype=dtype)
+    mask = torch.zeros(3, 3, dtype=of_mask)
+    mask[1] = torch.finfo(of_mask).min
+    mask[2, 1] = -torch.inf
+    bias = torch.full((5,), torch.finfo(dtype).min, dtype=dtype)
+    check_formula(x, x, x, attn_mask=mask)
+    check_formula(x, x, x, attn_mask=mask, rel_bias=bias)
+
+
+@pytest.mark.parametrize("hides", ["bool", "float", "bias", "key_lengths"])
+def test_values_that_no_query_sees_may_be_nan(hides):
+    x = torch.randn(2, 3, 4)
+    value, seen = x.clone(), torch.tensor([True, True, False])
+    value[:, 2] = torch.nan
+    mask = torch.zeros(3).masked_fill(~seen, -torch.inf)
+    keywords = {
+        "bool": {"attn_mask": seen},
+        "float": {"attn_mask": mask},
+        "bias": {"labels": torch.tensor([[0, 0, 1]]), "rel_bias": mask[1:]},
+        "key_lengths": {"key_lengths": 2},
+    }
+    check_formula(x, value, value, **keywords[hides])
+
+
+def test_attention_without_keys_or_columns():
+    x = torch.randn(2, 3, 4)
+    check_formula(x, x[:, :0], x[:, :0])
+    check_formula(x, x[:, :0], x[:, :0], sinks=torch.randn(2), attn_mask=x[0, :, :0])
+    check_formula(x[..., :0], x[..., :0], x, scale=1.0)
+
+
+@pytest.mark.parametrize("value", [0.0, 1 / 3, -1e-30, 1e60, 5e-324, 1.79e308])
+def test_numbers_are_products_of_numbers_of_float32(value):
+    seen = []
+
+    class Keep(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, operator, types, args=(), keywords=None):
+            seen.extend(x for x in args if isinstance(x, float))
+            return operator(*args, **(keywords or {}))
+
+    with Keep():
+        found = _onnx_functions.number(value, torch.zeros(()))
+    assert found.item() == value
+    assert all(float(np.float32(x)) == x for x in seen)
 
 
 @pytest.mark.parametrize("label", FUNCTIONS)
