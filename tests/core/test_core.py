@@ -216,6 +216,7 @@ def with_defect(tmp_path, defect):
     return tmp_path
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", DEFECTS)
 def test_a_defect_is_found(tmp_path, name):
     tree = with_defect(tmp_path, DEFECTS[name])
