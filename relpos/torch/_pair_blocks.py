@@ -28,8 +28,8 @@ from relpos.torch._pair_masks import Hidden, Part, Visible
 from relpos.torch._tracing import apply
 
 _INF = float("inf")
-#: Pairs of a block: its arrays stay in the cache, and a call needs 20 times as many
-#: bytes at most.
+#: Pairs of a block: its arrays of 1 MiB in float32 stay in the cache, and a call needs
+#: 15 to 25 MB above its operands and results (8 heads, 2,048 tokens).
 _PAIRS = 2**18
 #: Queries of a block, at most and, where the keys are many, at least.
 _MOST_QUERIES, _LEAST_QUERIES = 128, 16

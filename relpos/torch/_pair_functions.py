@@ -195,9 +195,9 @@ class PairFunction:
         def call(grad: Tensor, scores: Tensor, *places: Tensor) -> Sequence[Any]:
             # hooks of the caller, as those of checkpointing, are for its own tensors
             hooks = torch.autograd.graph.saved_tensors_hooks(_same, _same)
-            # the search for nan reads numbers, which a record has not
-            as_ever = torch.autograd.set_detect_anomaly(False)
-            with torch.enable_grad(), hooks, as_ever:
+            # anomaly mode reads numbers, and a tensor that is recorded has none
+            no_anomaly_mode = torch.autograd.set_detect_anomaly(False)
+            with torch.enable_grad(), hooks, no_anomaly_mode:
                 leaf = scores.detach().requires_grad_()
                 result, _ = self._run_as_it_is(copies, (leaf, *places))
                 result = self._checked(result, Places(*places)).to(scores.dtype)

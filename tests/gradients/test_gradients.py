@@ -20,7 +20,8 @@ from layouts import LAYOUTS, heads_inside
 from relpos import _core
 from relpos._settings import use_isa
 
-# The step between the errors of cut and of rounding: 4e-11 of a gradient at most.
+# With this step the truncation and the rounding of a difference are 4e-11 of the
+# gradient at most; a longer step truncates more, a shorter one rounds more.
 STEP, DIRECTIONS = 7e-4, 20
 
 # Around the sizes of the tiles, few queries and few keys, odd columns, Dv != D. Two
