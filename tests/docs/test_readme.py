@@ -19,7 +19,7 @@ def test_examples_give_the_output_they_show(monkeypatch):
 
 @pytest.mark.parametrize(
     ("title", "ending"),
-    [("Run it", "-m relpos demo"), ("Test it", "-m pytest -q")],
+    [("Run it", "-m relpos demo"), ("Test it", "-m pytest -q -n 2")],
 )
 def test_one_command_does_it_all(title, ending):
     fenced = re.findall(

@@ -153,6 +153,7 @@ CELL = '<td><p style="width: 180px">four words in it</p>'
 SCROLLING = f'<div style="overflow-x: auto"><table><tr>{4 * CELL}</table></div>'
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     ("colour", "inside", "words"),
     [

@@ -37,6 +37,7 @@ assert sorted(delays)[1] <= 0.2, delays
 """
 
 
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.few(1)
+@pytest.mark.parametrize("threads", [2, 1])
 def test_ctrl_c_ends_a_long_backward(child, threads):
     child(SCRIPT.replace("{threads}", str(threads)))

@@ -34,6 +34,7 @@ DEFECTS = {
 }
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", DEFECTS)
 def test_an_overflow_is_found(tmp_path, name):
     path, old, new, found = DEFECTS[name]

@@ -209,6 +209,7 @@ assert 1 in codes and set(codes) <= {0, 1}, codes
 """
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "call",
     [
@@ -248,6 +249,7 @@ print("right", flush=True)
 )
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("num_threads", [1, 2])
 def test_ctrl_c_ends_a_long_call(tmp_path, num_threads):
     process = subprocess.Popen(

@@ -91,10 +91,13 @@ def pytest_collection_modifyitems(
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> Generator[None]:
     """Say in the last line what a quick run has left out; record what has passed."""
+    config: Any = session.config  # which has `workeroutput` in a worker of pytest-xdist
+    is_worker = hasattr(config, "workeroutput")
+    if is_worker and CASES in config.stash:
+        config.workeroutput["cases"] = config.stash[CASES]
     yield
-    config = session.config
     reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
-    if reporter is None:  # under `-p no:terminal`
+    if is_worker or reporter is None:  # under `-p no:terminal`
         return
     # A session that ends before its tests are collected has no number of cases.
     if CASES in config.stash and not runs_all(config):
@@ -104,6 +107,16 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None]:
         with Path(path).open("a", encoding="utf-8") as file:
             passed = reporter.stats.get("passed", [])
             file.writelines(f"{report.nodeid}\n" for report in passed)
+
+
+# Under pytest-xdist (`-n 2`) only the workers collect tests. At its end each sends
+# `workeroutput` to the process that reports.
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Keep the number of cases that a worker has collected."""
+    output = getattr(node, "workeroutput", None) or {}  # a worker that died has none
+    if "cases" in output:
+        node.config.stash[CASES] = output["cases"]
 
 
 @pytest.fixture(scope="session")

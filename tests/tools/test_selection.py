@@ -142,6 +142,21 @@ def test_without_a_name_a_part_runs_and_the_last_line_says_of_how_much(run, fold
     ]
 
 
+@pytest.mark.parametrize("arguments", [[], ["folder"]])
+def test_in_two_processes_the_same_cases_run(run, arguments, pytester, monkeypatch):
+    """The process that reports writes the last line and the ids of what has passed."""
+    pytest.importorskip("xdist")
+    path = pytester.path / "passed"
+    monkeypatch.setenv("RELPOS_PASSED", str(path))
+    size = "full" if arguments else "quick"
+    result = run("-p", "xdist.plugin", "-n", "2", *arguments, size=size)
+    count = FULL if arguments else QUICK
+    assert result.parseoutcomes() == {"passed": count}
+    assert len(path.read_text("utf-8").splitlines()) == count
+    told = f"pytest --full runs {FULL} cases"
+    assert (result.outlines[-1] == told) == (not arguments)
+
+
 def test_a_folder_runs_whole(run):
     result = run("folder", size="full")
     assert result.parseoutcomes() == {"passed": FULL}
@@ -161,7 +176,7 @@ def test_the_selection_of_what_is_named(run, arguments, count):
     assert result.parseoutcomes()["passed"] == count
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("arguments", "runs_all"),
     [
