@@ -87,6 +87,7 @@ def test_a_peer_is_right(peer, scheme, is_causal, mode):
             check(peer, dtype, scheme, is_causal, shape, mode)
 
 
+@pytest.mark.few(1)
 @these(COMPILED)
 @pytest.mark.parametrize("mode", ["fwd", "fwdbwd"])
 def test_a_compiled_peer_is_right(peer, mode):

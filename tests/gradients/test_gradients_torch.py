@@ -135,6 +135,7 @@ def test_errors_compared_with_the_stored_ones_of_torch(case, sized):
 
 
 @pytest.mark.torch
+@pytest.mark.few(5)
 @pytest.mark.parametrize("case", CASES, ids=name_of)
 def test_errors_compared_with_torch(case):
     pytest.importorskip("torch")  # before the truth is computed

@@ -41,7 +41,8 @@ print(peak() - before - own)
 """
 
 
-@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.few(1)
+@pytest.mark.parametrize("backward", [True, False])
 def test_peak_above_inputs_and_results(child, backward):
     """A dense bias alone has 128 MB."""
     done = child(SCRIPT.replace("BACKWARD", str(backward)))

@@ -16,6 +16,7 @@ SEVERAL_GRAPHS |= {x for x in families.CASES if x.startswith(("xlnet", "longform
 MAKE_MASKS = SEVERAL_GRAPHS | {"mpnet", "bloom", "speecht5"}
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("name", families.CASES)
 def test_compiled_whole(name):
     """Forward and backward."""
