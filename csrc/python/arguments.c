@@ -65,11 +65,15 @@ take_window(direct_call *d, PyObject *value)
 static int
 take_beyond(direct_call *d, PyObject *value)
 {
-    if (!PyUnicode_CheckExact(value))
-        return 0;
-    int raises = PyUnicode_CompareWithASCIIString(value, "raise") == 0;
-    d->rules.beyond = raises ? RAISE_BEYOND : RP_CLIP;
-    return raises || PyUnicode_CompareWithASCIIString(value, "clip") == 0;
+    static const char *const words[] = {
+        [RP_CLIP] = "clip", [RP_ZERO] = "zero", [RAISE_BEYOND] = "raise"};
+    for (int i = RP_CLIP; PyUnicode_CheckExact(value) && i <= RAISE_BEYOND; i++)
+        if (PyUnicode_CompareWithASCIIString(value, words[i]) == 0) {
+            d->rules.beyond = i;
+            d->call.problem.forward.beyond = i == RP_ZERO ? RP_ZERO : RP_CLIP;
+            return 1;
+        }
+    return 0;
 }
 
 enum {
@@ -106,6 +110,15 @@ static dict_entry others[] = {
     [SOFTCAP] = {"softcap", NULL},
     [THREADS] = {"num_threads", NULL},
 };
+
+/* Arguments that are left to Python, unless they are None. */
+static dict_entry left_to_python[] = {
+    {"block_size", NULL}, {"cu_seqlens", NULL}, {"key_blocks", NULL},
+    {"key_ranges", NULL}, {"labels", NULL},     {"log_decay", NULL},
+    {"rng", NULL},
+};
+
+enum { LEFT_TO_PYTHON = sizeof left_to_python / sizeof *left_to_python };
 
 static int
 take_other(direct_call *d, int index, PyObject *value)
@@ -209,6 +222,9 @@ may_overwrite(const attention_call *call)
 int
 may_be_none(const PyObject *name)
 {
+    for (int i = 0; i < LEFT_TO_PYTHON; i++)
+        if (left_to_python[i].key == name)
+            return 1;
     for (int i = 0; i < OPERANDS; i++)
         if (operand_rows[i].entry.key == name)
             return can_read(&operand_rows[i], FORWARD);
@@ -343,5 +359,7 @@ make_argument_keys(void)
     requires_grad = PyUnicode_InternFromString("requires_grad");
     for (int i = 0; i < OTHERS; i++)
         status |= make_key(&others[i]);
+    for (int i = 0; i < LEFT_TO_PYTHON; i++)
+        status |= make_key(&left_to_python[i]);
     return requires_grad == NULL ? -1 : status;
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from pathlib import Path
 
@@ -161,11 +162,18 @@ def test_a_storage_of_nothing_is_refused(name, dtype):
 
 # ---- calls that C reads whole --------------------------------------------------------
 
+#: Arguments of both functions that are None by default.
+MAY_BE_NONE = [
+    name
+    for name, parameter in inspect.signature(relpos.attention).parameters.items()
+    if parameter.default is None and name != "out"
+]
 #: Shapes of tensors besides query, key and value, and other arguments.
 CALLS = {
     "plain": {},
     "causal": {"is_causal": True},
     "scaled": {"scale": 0.25, "softcap": 2.0, "beyond": "clip"},
+    "a scale of nothing": {"scale": 0.0},
     "shaw": {"rel_key": (7, 8), "rel_value": (7, 5)},
     "music": {"rel_key": (2, 4, 8), "min_relative_position": -3, "is_causal": True},
     "xl": {"rel_key": (2, 7, 8), "pos_bias_u": (2, 8), "pos_bias_v": (2, 8)},
@@ -176,6 +184,26 @@ CALLS = {
     "a mask of each pair": {"attn_mask": (3, 2, 4, 4)},
     "keys of some": {"key_lengths": 3, "window": (2, None), "query_offset": 1},
     "all in reach": {"rel_key": (7, 8), "beyond": "raise"},
+    "zeros beyond a table": {"rel_key": (3, 8), "rel_value": (3, 5), "beyond": "zero"},
+    "zeros beyond narrow vectors": {
+        "position_query": (3, 2, 4, 6),
+        "rel_key": (2, 6),
+        "min_relative_position": -2,
+        "beyond": "zero",
+        "is_causal": True,
+    },
+    "zeros beyond a bias": {
+        "rel_query": (2, 3, 8),
+        "rel_bias": (2, 5),
+        "beyond": "zero",
+        "window": (2, 1),
+    },
+    "zeros beyond buckets": {
+        "rel_key": (3, 8),
+        "buckets": [0, 1, 2],
+        "beyond": "zero",
+    },
+    "None for what may be None": dict.fromkeys(MAY_BE_NONE),
     "sinks": {"sinks": (2,), "position_query": (3, 2, 4, 6), "rel_key": (7, 6)},
     "three threads": {"num_threads": 3},
     "groups": {"key": (3, 1, 4, 8), "value": (3, 1, 4, 5), "enable_gqa": True},
@@ -250,9 +278,8 @@ OTHER_CALLS = {
     "two axes": {"query": (4, 8)},
     "more keys than there are": {"key_lengths": 5},
     "an integer for a flag": {"is_causal": 1},
-    "a scale of nothing": {"scale": 0.0},
+    "a small scale": {"scale": 1e-60},  # 0 in float32
     "a scale in words": {"scale": "two"},
-    "a small scale": {"scale": 1e-60},
     "a cap below 0": {"softcap": -1.0},
     "no number of threads": {"num_threads": 0},
     "half a window": {"window": (2,)},
@@ -271,11 +298,6 @@ OTHER_CALLS = {
         "buckets": [0, 1, 2],
         "beyond": "raise",
     },
-    "zeros beyond buckets": {
-        "rel_key": (3, 8),
-        "buckets": [0, 1, 2],
-        "beyond": "zero",
-    },
     "a scalar for a table with buckets": {"rel_key": (8,), "buckets": [0]},
     "None for a flag": {"enable_gqa": None},
 }
@@ -285,7 +307,9 @@ def drawn(settings, dtype=torch.float64):
     torch.manual_seed(0)
     shapes = {"query": (3, 2, 4, 8), "key": (3, 2, 4, 8), "value": (3, 2, 4, 5)}
     settings = {
-        name: torch.tensor(x, dtype=torch.int64) if name == "buckets" else x
+        name: torch.tensor(x, dtype=torch.int64)
+        if name == "buckets" and x is not None
+        else x
         for name, x in settings.items()
     }
     return {
@@ -534,7 +558,8 @@ def outcome(arguments):
 
 @pytest.mark.parametrize("name", OTHER_CALLS)
 def test_calls_that_python_prepares(name, monkeypatch):
-    given = drawn(OTHER_CALLS[name]) | {"rng": None}
+    dtype = torch.float32 if name == "a small scale" else torch.float64
+    given = drawn(OTHER_CALLS[name], dtype)
     if name == "dropout":
         given["rng"] = 3
     if name == "labels":

@@ -116,12 +116,14 @@ def check_terms(keywords: dict[str, Any], mask: torch.Tensor | None) -> None:
     """Raise for a cache under any name, and for what attention by relpos lacks."""
     for name in sorted(keywords):
         value = keywords[name]
+        if value is None:
+            continue
         if is_cache(value):
             raise ValueError(
                 f"{name}: got a cache, a {type(value).__name__} of {INSTALLED}; "
                 "expected None, as relpos reads no cache under this name here"
             )
-        if name in REFUSED and value is not None:
+        if name in REFUSED:
             raise ValueError(
                 f"{name}: got a {type(value).__name__}; expected None (the "
                 'attn_implementation "relpos" has no such term; "eager" does)'
