@@ -47,8 +47,9 @@ class Model(NamedTuple):
 def works(name: str, size: Size = BASE) -> dict[str, Any]:
     """The model of a name in each of its ways, which share their weights.
 
-    A short input takes about as long as reading the weights. With weights of its own a
-    way is faster or slower by up to 8 %, as the memory happens to lie.
+    A short input takes about as long as reading the weights. With weights of its own, a
+    way is faster or slower by up to 8 %, depending on where they lie in memory (AMD
+    EPYC, family 25, model 17).
     """
     model = MODELS[name]
     models = {way: made(model.model, model.settings(size), way) for way in model.ways}

@@ -111,11 +111,11 @@ SHORT_INPUTS = """\
 Each row is a whole model of two layers at base size (width 768, 12 heads, feed-forward
 3072, embeddings of {vocabulary} words), for a batch of B inputs of L tokens. Models of
 speech begin behind their convolutions. Swin is the first stage of its base size, whose
-windows have L tokens. All ways of a model share their weights. *relpos* is the faster
-of its two ways. Each way has {rounds} rounds. At 16 and 64 tokens the gains vary by up
-to 5 % from one measurement to the next. The gains at the end of a row are those with
-two threads, in elapsed time, which vary by up to 20 %, and those on one thread where
-relpos, PyTorch, oneDNN and MKL use AVX2 at most.
+windows have L tokens. *relpos* is the faster of its two ways. Each way has {rounds}
+rounds. At 16 and 64 tokens the gains vary by up to 7 % from one measurement to the
+next. The gains at the end of some rows are those with two threads, in elapsed time,
+which vary by up to 20 %, and those on one thread where relpos, PyTorch, oneDNN and MKL
+use AVX2 at most.
 """
 
 

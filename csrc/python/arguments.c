@@ -111,7 +111,8 @@ static dict_entry others[] = {
     [THREADS] = {"num_threads", NULL},
 };
 
-/* Arguments that are left to Python, unless they are None. */
+/* Arguments that are left to Python, unless they are None: callers hand them on as None, as
+ * the attention function of transformers does with cu_seqlens. */
 static dict_entry left_to_python[] = {
     {"block_size", NULL}, {"cu_seqlens", NULL}, {"key_blocks", NULL},
     {"key_ranges", NULL}, {"labels", NULL},     {"log_decay", NULL},

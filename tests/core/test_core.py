@@ -24,7 +24,7 @@ pytestmark = [
 ]
 
 OBJECT = "base_f32"
-#: Of each switch, so many seeds from a first one of its own; without --full fewer.
+#: Each switch has so many seeds, from a first one of its own: FEW without --full.
 COUNT, FEW = 250, 60
 SWITCHES = {
     "random": [],
@@ -103,7 +103,7 @@ class Defect(NamedTuple):
     new: str
     switches: tuple[str, ...] = ()
     found: str = "differs from the definition"
-    first: int = 1  # of 1000 seeds, near before the one that finds it
+    first: int = 1  # of 1000 seeds, shortly before the one that finds it
 
 
 #: Of the definition, of the generator, of kernels; some were defects of relpos once.

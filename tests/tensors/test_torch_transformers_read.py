@@ -13,7 +13,7 @@ from relpos.torch._recorded import RECORD
 
 pytestmark = pytest.mark.skipif(
     RECORD is None or not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"),
-    reason="this torch lacks what C reads calls by",
+    reason="C reads no calls of tensors of this torch",
 )
 
 #: Models that hand on lengths of several items, which Python reads.

@@ -153,8 +153,8 @@ def test_in_two_processes_the_same_cases_run(run, arguments, pytester, monkeypat
     count = FULL if arguments else QUICK
     assert result.parseoutcomes() == {"passed": count}
     assert len(path.read_text("utf-8").splitlines()) == count
-    told = f"pytest --full runs {FULL} cases"
-    assert (result.outlines[-1] == told) == (not arguments)
+    last_line = f"pytest --full runs {FULL} cases"
+    assert (result.outlines[-1] == last_line) == (not arguments)
 
 
 def test_a_folder_runs_whole(run):
