@@ -62,6 +62,11 @@ int rp_stopping(void);
 /* The poll hook returns non-zero when the call is to be abandoned; it is called at
  * most every 50 ms, from the thread that called rp_parallel only. */
 void rp_set_poll(int (*poll)(void));
+/* The threads of an OpenMP library, by its GOMP_parallel and omp_get_max_threads: calls that
+ * do not need more threads run on them. Processes forked from this one do not. */
+typedef void (*rp_run_team)(void (*body)(void *), void *context, unsigned threads,
+                            unsigned flags);
+void rp_set_team(rp_run_team run, int (*size)(void));
 enum { RP_MAX_THREADS = 1024 };
 /* The number of a call that names none: what was set for the process or, where that is 0
  * or never counts, what the hook answers (0 or less: it failed). */

@@ -25,22 +25,27 @@ def version() -> str:
 def show_info() -> None:
     """Print how relpos was built, and its neighbours: which versions are tested."""
     relpos.show_config()
-    print(f"{'torch calls:':<14} {_torch_calls()}")
+    for name, text in _torch_facts().items():
+        print(f"{name + ':':<14} {text}")
     heading = ("package", "installed", "tested from", "tested to")
     print()
     for row in (heading, *_tested.neighbours()):
         print("{:<14} {:<14} {:<12} {}".format(*row))
 
 
-def _torch_calls() -> str:
-    """Say whether C runs calls of `relpos.torch` whole, and why where it does not."""
+def _torch_facts() -> dict[str, str]:
+    """Return whether C runs calls of `relpos.torch` whole, whose threads, and why."""
     try:
-        from relpos.torch import _recorded
+        from relpos.torch import _recorded, _team
     except (ImportError, OSError):  # the latter of libraries that are not there
-        return "none, as PyTorch is not installed or cannot be imported"
-    if _recorded.RECORD is not None:
-        return "whole in C"
-    return f"prepared in Python, which takes longer ({_recorded.REASON})"
+        reason = "PyTorch is not installed or cannot be imported"
+        return {"torch calls": f"none, as {reason}"}
+    calls, threads = "whole in C", "PyTorch's, unless a call needs more than there are"
+    if _recorded.RECORD is None:
+        calls = f"prepared in Python, which takes longer ({_recorded.REASON})"
+    if _team.REASON is not None:
+        threads = f"relpos's own, which wait for PyTorch's ({_team.REASON})"
+    return {"torch calls": calls, "torch threads": threads}
 
 
 def show_models() -> int:

@@ -282,6 +282,9 @@ static PyMethodDef module_methods[] = {
     {"count_cpus", count_cpus, METH_NOARGS,
      "count_cpus(): those this process may use, and what says so"},
     {"blas_info", py_blas_info, METH_NOARGS, NULL},
+    {"use_team", py_use_team, METH_O,
+     "use_team(path): runs calls on the OpenMP threads of a library that is loaded, "
+     "unless they need more; raises OSError where it has none"},
     {"gemm", py_gemm, METH_VARARGS, "gemm(a, b, threads): a @ b by rp_gemm"},
     {"memory_of", memory_of, METH_O,
      "memory_of(array): its address, that of what it is a view of, the bytes there"},

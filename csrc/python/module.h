@@ -357,6 +357,10 @@ PyObject *py_gemm_tiles(PyObject *self, PyObject *args);
 PyObject *py_gemm(PyObject *module, PyObject *args);
 PyObject *py_blas_info(PyObject *module, PyObject *none);
 
+/* ---- team.c ------------------------------------------------------------------------ */
+
+PyObject *py_use_team(PyObject *module, PyObject *value);
+
 /* Writes what all gufuncs point to. */
 int fill_ufuncs(void);
 /* One attribute per gufunc. */

@@ -15,15 +15,14 @@
  *            to set. It stays in the calling thread up to m n k = 2^18. */
 #define _GNU_SOURCE /* dladdr */
 
-#include <dlfcn.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "../config.h"
 #include "../isa/isa.h"
+#include "symbols.h"
 
 /* ---- own tiles --------------------------------------------------------------- */
 
@@ -101,25 +100,16 @@ rp_blas_set_path(const char *path)
 
 #if defined(RELPOS_BLAS_BUNDLED)
 
-/* Looks a symbol up; POSIX lets dlsym's result become a function through memcpy. */
-static int
-find(void *library, const char *name, void *function)
-{
-    void *symbol = dlsym(library, name);
-    memcpy(function, &symbol, sizeof symbol);
-    return symbol != NULL;
-}
-
 static void
 open_blas(void)
 {
     void (*set_num_threads)(int);
     char *(*get_config)(void);
     void *library = dlopen(bundled_path, RTLD_NOW | RTLD_LOCAL);
-    if (library == NULL || !find(library, "scipy_cblas_dgemm", &blas.dgemm) ||
-        !find(library, "scipy_openblas_set_num_threads", &set_num_threads) ||
-        !find(library, "scipy_openblas_get_config", &get_config) ||
-        !find(library, "scipy_cblas_sgemm", &blas.sgemm)) {
+    if (library == NULL || !find_symbol(library, "scipy_cblas_dgemm", &blas.dgemm) ||
+        !find_symbol(library, "scipy_openblas_set_num_threads", &set_num_threads) ||
+        !find_symbol(library, "scipy_openblas_get_config", &get_config) ||
+        !find_symbol(library, "scipy_cblas_sgemm", &blas.sgemm)) {
         const char *reason = dlerror();
         blas.sgemm = NULL;
         snprintf(blas.info, sizeof blas.info, "none (bundled OpenBLAS not usable: %s)",

@@ -1,5 +1,6 @@
 /* parallel.c: the only threads. One static pool of plain pthreads: no OpenMP, because a
- * process forked after libgomp ran hangs at its next parallel region.
+ * process forked after libgomp ran hangs at its next parallel region. A process that has
+ * threads of OpenMP anyway, as PyTorch's, lends them (rp_set_team).
  *
  * Two mutexes. `job` is held by the one caller that has the pool, for the whole call, and
  * is only ever tried, never waited for: who does not get it runs serially, which covers
@@ -13,66 +14,20 @@
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
-#include <sched.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <time.h>
-#ifndef __x86_64__
-#include <fenv.h>
-#endif
 
 #include "../relpos.h"
+#include "modes.h"
+#include "spin.h"
 
 enum {
     WORKER_STACK = 256 * 1024, /* frames are at most 16 KiB (a compiler error above) */
     POLL_NS = 50 * 1000 * 1000,
-    SPIN_NS = 100 * 1000, /* a few times what waking a thread takes */
-    LATE_NS = 50 * 1000,  /* no yield takes so long unless others ran meanwhile */
-    CROWDED_NS = 200 * 1000 * 1000,
     MOST_STEP = 64, /* units between two looks at the clock */
 };
-
-/* ---- rounding, denormals and flags ----------------------------------------- */
-
-/* On x86-64 those of vectors are one register; fenv.h knows those of the x87 as well, which
- * nothing here uses, and takes 0.2 us of each call for them. */
-#ifdef __x86_64__
-typedef unsigned fp_modes;
-enum { FLAGS = 0x3f, MASKS = 0x1f80 };
-
-static void
-set_modes(fp_modes modes)
-{
-    __builtin_ia32_ldmxcsr(modes);
-}
-
-/* The modes, which then have no flag and no trap; these are *held. */
-static fp_modes
-hold_modes(fp_modes *held)
-{
-    fp_modes before = __builtin_ia32_stmxcsr();
-    *held = (before & ~(fp_modes)FLAGS) | MASKS;
-    set_modes(*held);
-    return before;
-}
-#else
-typedef fenv_t fp_modes;
-
-static void
-set_modes(fp_modes modes)
-{
-    fesetenv(&modes);
-}
-
-static fp_modes
-hold_modes(fp_modes *held)
-{
-    fp_modes before;
-    feholdexcept(&before);
-    fegetenv(held);
-    return before;
-}
-#endif
 
 /* ---- calls ----------------------------------------------------------------- */
 
@@ -83,6 +38,7 @@ typedef struct {
     _Atomic int64_t next; /* first unit that nobody has claimed */
     atomic_int stop;
     int pooled;     /* its caller holds pool.job */
+    int forked;     /* this is a child, which was forked during the call */
     fp_modes modes; /* of the caller, which every worker takes over */
 } rp_call;
 
@@ -91,12 +47,18 @@ static struct {
     pthread_cond_t go, done;
     int workers; /* threads created */
     rp_call *call;
-    int wanted;                /* workers the call has room for; 0 once it is closed */
-    int joined;                /* workers that came */
-    _Atomic int active;        /* workers inside the call */
-    _Atomic unsigned opened;   /* calls so far: what idle workers watch */
-    _Atomic int64_t calm_from; /* before it no thread spins: CPUs are short */
+    int wanted;              /* workers the call has room for; 0 once it is closed */
+    int joined;              /* workers that came */
+    _Atomic int active;      /* workers inside the call */
+    _Atomic unsigned opened; /* calls so far: what idle workers watch */
 } pool;
+
+/* For milliseconds after each operation of PyTorch its threads look for the next one, and
+ * keep the pool's workers from the CPUs. A call that comes in between runs on them. */
+static struct {
+    _Atomic rp_run_team run; /* NULL: there is none */
+    int (*_Atomic size)(void);
+} team;
 
 static pthread_once_t pool_once = PTHREAD_ONCE_INIT;
 static int (*_Atomic poll_hook)(void);
@@ -107,14 +69,6 @@ static _Thread_local int is_worker;
 static _Thread_local int64_t last_poll, last_look; /* at the clock */
 
 /* ---- signals --------------------------------------------------------------- */
-
-static int64_t
-monotonic_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
 
 void
 rp_set_poll(int (*poll)(void))
@@ -143,37 +97,6 @@ rp_stopping(void)
     return atomic_load(&call->stop);
 }
 
-/* ---- spinning -------------------------------------------------------------- */
-
-/* The phases of a kernel follow each other within microseconds, and waking a thread takes
- * tens of them: who waits looks at memory for a while before it sleeps. Not where other
- * threads want its CPU: it yields between two looks, and when that takes long, they ran,
- * and nobody spins for some time. */
-typedef struct {
-    int64_t end, last;
-} spin;
-
-static spin
-start_spin(void)
-{
-    int64_t now = monotonic_ns();
-    int crowded = now < atomic_load_explicit(&pool.calm_from, memory_order_relaxed);
-    return (spin){crowded ? now : now + SPIN_NS, now};
-}
-
-static int
-keep_spinning(spin *s)
-{
-    int64_t now = monotonic_ns();
-    if (now - s->last > LATE_NS)
-        atomic_store_explicit(&pool.calm_from, now + CROWDED_NS, memory_order_relaxed);
-    if (now >= s->end || now - s->last > LATE_NS)
-        return 0;
-    s->last = now;
-    sched_yield();
-    return 1;
-}
-
 /* ---- the pool -------------------------------------------------------------- */
 
 /* To look at the clock takes as long as a short unit: after units that together took less
@@ -196,27 +119,37 @@ run_units(rp_call *call, int worker)
     }
 }
 
+/* Joins the call. Called with pool.m held, which it does not hold meanwhile. */
+static void
+take_part(void)
+{
+    rp_call *call = pool.call;
+    int worker = ++pool.joined; /* the caller is worker 0 */
+    pool.active++;
+    pthread_mutex_unlock(&pool.m);
+    fp_modes held, before = hold_modes(&held);
+    set_modes(call->modes);
+    current = call;
+    is_worker = 1;
+    run_units(call, worker);
+    is_worker = 0;
+    current = NULL;
+    set_modes(before);
+    pthread_mutex_lock(&pool.m);
+    if (--pool.active == 0)
+        pthread_cond_signal(&pool.done);
+}
+
 static void *
 worker_main(void *unused)
 {
     (void)unused;
-    is_worker = 1;
     pthread_mutex_lock(&pool.m);
     for (;;) {
         while (pool.joined >= pool.wanted)
             pthread_cond_wait(&pool.go, &pool.m);
-        rp_call *call = pool.call;
-        int worker = ++pool.joined; /* the caller is worker 0 */
-        pool.active++;
-        pthread_mutex_unlock(&pool.m);
-        current = call;
-        set_modes(call->modes);
         unsigned seen = atomic_load(&pool.opened);
-        run_units(call, worker);
-        current = NULL;
-        pthread_mutex_lock(&pool.m);
-        if (--pool.active == 0)
-            pthread_cond_signal(&pool.done);
+        take_part();
         pthread_mutex_unlock(&pool.m);
         for (spin s = start_spin(); atomic_load(&pool.opened) == seen;)
             if (!keep_spinning(&s))
@@ -252,8 +185,10 @@ static void
 after_fork_in_child(void)
 {
     initialise_pool();
+    atomic_store(&team.run, NULL);
     if (current != NULL) {
         atomic_store(&current->stop, 1);
+        current->forked = 1;
         if (current->pooled)
             pthread_mutex_lock(&pool.job);
     }
@@ -289,18 +224,14 @@ grow(int wanted)
     pthread_attr_destroy(&attributes);
 }
 
+/* Called with pool.m held. */
 static void
 open_call(rp_call *call, int wanted)
 {
-    pthread_mutex_lock(&pool.m);
-    grow(wanted);
     pool.call = call;
     pool.joined = 0;
-    pool.wanted = wanted < pool.workers ? wanted : pool.workers;
+    pool.wanted = wanted;
     atomic_fetch_add(&pool.opened, 1);
-    for (int i = 0; i < pool.wanted; i++)
-        pthread_cond_signal(&pool.go);
-    pthread_mutex_unlock(&pool.m);
 }
 
 static void
@@ -342,6 +273,78 @@ close_call(void)
     pthread_mutex_unlock(&pool.m);
 }
 
+static void
+run_by_pool(rp_call *call, int wanted)
+{
+    pthread_mutex_lock(&pool.m);
+    grow(wanted);
+    open_call(call, wanted < pool.workers ? wanted : pool.workers);
+    for (int i = 0; i < pool.wanted; i++)
+        pthread_cond_signal(&pool.go);
+    pthread_mutex_unlock(&pool.m);
+    run_units(call, 0);
+    close_call();
+}
+
+/* ---- the team of OpenMP ------------------------------------------------------ */
+
+/* Where a caller that was forked during its call leaves the team, which is gone. */
+static _Thread_local jmp_buf after_team;
+
+void
+rp_set_team(rp_run_team run, int (*size)(void))
+{
+    pthread_once(&pool_once, first_use); /* children have no team */
+    atomic_store(&team.size, size);
+    atomic_store(&team.run, run);
+}
+
+/* What each thread of the team does. Those that the call has no room for go on. */
+static void
+member_main(void *call)
+{
+    if (current == call) {
+        run_units(call, 0);
+        close_call();
+        if (current->forked)
+            _longjmp(after_team, 1);
+        return;
+    }
+    pthread_mutex_lock(&pool.m);
+    if (pool.joined < pool.wanted)
+        take_part();
+    pthread_mutex_unlock(&pool.m);
+}
+
+/* Returns 0, and runs nothing, where there is no team of so many threads. */
+static int
+run_by_team(rp_call *call, int wanted)
+{
+    rp_run_team run = atomic_load(&team.run);
+    if (run == NULL || atomic_load(&team.size)() <= wanted)
+        return 0;
+    pthread_mutex_lock(&pool.m);
+    open_call(call, wanted);
+    pthread_mutex_unlock(&pool.m);
+    /* 0: as many threads as PyTorch's operations have, as each change ends or starts some */
+    if (_setjmp(after_team) == 0)
+        run(member_main, call, 0, 0);
+    return 1;
+}
+
+/* ---- the entry --------------------------------------------------------------- */
+
+static void
+share_call(rp_call *call, int wanted)
+{
+    current = call;
+    if (!call->pooled)
+        run_units(call, 0);
+    else if (!run_by_team(call, wanted))
+        run_by_pool(call, wanted);
+    current = NULL;
+}
+
 rp_status
 rp_parallel(int64_t units, rp_body body, void *context, int threads)
 {
@@ -357,13 +360,7 @@ rp_parallel(int64_t units, rp_body body, void *context, int threads)
         pthread_once(&pool_once, first_use);
         call.pooled = pthread_mutex_trylock(&pool.job) == 0;
     }
-    current = &call;
-    if (call.pooled)
-        open_call(&call, (int)useful - 1);
-    run_units(&call, 0);
-    if (call.pooled)
-        close_call();
-    current = NULL;
+    share_call(&call, (int)useful - 1);
     if (call.pooled)
         pthread_mutex_unlock(&pool.job);
     set_modes(before);

@@ -31,7 +31,9 @@ from relpos.torch._scores import *
 from relpos.torch._transformers.models import *
 
 from relpos.torch import nn as nn  # isort: skip  (its modules call these functions)
-from relpos.torch import _onnx_attention as _onnx_attention  # formulas of operators
+
+# Importing them defines the formulas of operators, and lends the threads of PyTorch.
+from relpos.torch import _onnx_attention as _onnx_attention, _team as _team
 
 del _torch
 

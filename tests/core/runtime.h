@@ -1,5 +1,5 @@
 /* runtime.h: what problems do not reach of the runtime: the number of threads, the limits of
- * memory, and a fork within a call. */
+ * memory, a fork within a call, and threads of others. */
 #ifndef RELPOS_TESTS_CORE_RUNTIME_H
 #define RELPOS_TESTS_CORE_RUNTIME_H
 
@@ -74,7 +74,8 @@ check_memory(void)
     return is_wrong | complain(rp_live_blocks() != 0, "a block that is left");
 }
 
-static int polls;
+static atomic_int polls;
+static atomic_int teams; /* that have run */
 
 typedef struct {
     pthread_t caller;
@@ -102,9 +103,11 @@ check_fork(void)
     while (!x.has_forked) /* the workers may take all units */
         status = rp_parallel(64, fork_unit, &x, 2);
     if (x.child == 0) {
+        int teams_before = teams;
         int is_wrong = complain(status != RP_INTERRUPTED, "a call in a forked child");
         x.has_forked = 1;
         status = rp_parallel(64, fork_unit, &x, 2);
+        is_wrong |= complain(teams != teams_before, "a team in a forked child");
         exit(is_wrong | complain(status != RP_OK, "a later call in a forked child"));
     }
     int ended = 0;
@@ -113,9 +116,14 @@ check_fork(void)
     return is_wrong | complain(ended != 0, "a forked child");
 }
 
+static pthread_t waiting; /* the thread that is to poll */
+static atomic_int strangers;
+
 static int
 count_polls(void)
 {
+    if (!pthread_equal(waiting, pthread_self()))
+        strangers++;
     polls++;
     return 0;
 }
@@ -123,26 +131,115 @@ count_polls(void)
 static void
 sleep_unit(void *context, int64_t unit, int worker)
 {
-    const pthread_t *caller = context;
+    (void)context;
     (void)unit;
     (void)worker;
-    usleep(pthread_equal(*caller, pthread_self()) ? 100 : 200000);
+    usleep(pthread_equal(waiting, pthread_self()) ? 100 : 200000);
 }
 
 /* Who waits for the last of the workers polls signals meanwhile, 20 times a second; without a
- * wait a call is too short for three of them. */
+ * wait a call is too short for three of them. Nobody else polls them. */
 static int
 check_waiting(void)
 {
     enum { LEAST = 3, MOST_TRIES = 50 };
-    pthread_t caller = pthread_self();
+    waiting = pthread_self();
     rp_set_poll(count_polls);
     for (int tries = 0; tries < MOST_TRIES && polls < LEAST; tries++) {
         polls = 0;
-        rp_parallel(64, sleep_unit, &caller, 2);
+        rp_parallel(64, sleep_unit, NULL, 2);
     }
     rp_set_poll(NULL);
-    return complain(polls < LEAST, "few polls while a worker is waited for");
+    return complain(polls < LEAST, "few polls while a worker is waited for") |
+           complain(strangers > 0, "polls of another thread");
+}
+
+enum { TEAM = 3 };
+
+static int
+team_size(void)
+{
+    return TEAM;
+}
+
+typedef struct {
+    void (*body)(void *);
+    void *context;
+} member_t;
+
+static void *
+member_of_team(void *member)
+{
+    const member_t *x = member;
+    x->body(x->context);
+    return NULL;
+}
+
+/* Stands in for OpenMP's GOMP_parallel. */
+static void
+run_team(void (*body)(void *), void *context, unsigned threads, unsigned flags)
+{
+    pthread_t others[TEAM - 1];
+    member_t member = {body, context};
+    (void)threads;
+    (void)flags;
+    teams++;
+    for (int i = 0; i < TEAM - 1; i++)
+        pthread_create(&others[i], NULL, member_of_team, &member);
+    body(context);
+    for (int i = 0; i < TEAM - 1; i++)
+        pthread_join(others[i], NULL);
+}
+
+enum { TEAM_UNITS = 64 };
+
+typedef struct {
+    atomic_int runs[TEAM_UNITS];
+    atomic_int is_wrong, workers; /* a bit for each */
+    int threads;
+} team_t;
+
+static void
+team_unit(void *context, int64_t unit, int worker)
+{
+    team_t *x = context;
+    x->runs[unit]++;
+    atomic_fetch_or(&x->workers, 1 << worker);
+    if (worker < 0 || worker >= x->threads)
+        x->is_wrong = 1;
+    usleep(100);
+}
+
+/* Returns 1 if a unit runs never or twice, or by a worker that the call has no room for. */
+static int
+check_team_of(int threads)
+{
+    team_t x = {.threads = threads};
+    int is_wrong = rp_parallel(TEAM_UNITS, team_unit, &x, threads) != RP_OK;
+    for (int unit = 0; unit < TEAM_UNITS; unit++)
+        is_wrong |= x.runs[unit] != 1;
+    return complain(is_wrong | x.is_wrong, "units of a team") |
+           complain(threads > 1 && (x.workers & (x.workers - 1)) == 0, "a lone worker");
+}
+
+/* Calls of more threads than the team has run by the pool, and so do those of forked
+ * processes, whose call within the team is abandoned as any other. */
+static int
+check_team(void)
+{
+    int is_wrong = 0;
+    rp_set_team(run_team, team_size);
+    for (int threads = 1; threads <= TEAM + 1; threads++) {
+        int before = teams;
+        is_wrong |= check_team_of(threads);
+        int has_team = threads > 1 && threads <= TEAM;
+        is_wrong |= complain(teams - before != has_team, "a call's team");
+    }
+    is_wrong |= check_fork();
+    rp_set_team(NULL, team_size);
+    int before = teams;
+    is_wrong |= check_team_of(2);
+    return is_wrong | complain(teams != before, "a team that is no more");
 }
 
 /* Frames are at most 16 KiB in a release; where they are larger, so are the stacks. */
@@ -157,7 +254,7 @@ static int
 check_runtime(void)
 {
     return check_memory() | check_fork() | check_stacks() | check_waiting() |
-           check_threads();
+           check_team() | check_threads();
 }
 
 #endif

@@ -105,7 +105,7 @@ OPTIONAL = {
     },
     "_pair_functions.py": {"_record"},
     "_tracing.py": {"is_differentiated"},
-    "__main__.py": {"_torch_calls", "show_models"},
+    "__main__.py": {"_torch_facts", "show_models"},
 }
 
 

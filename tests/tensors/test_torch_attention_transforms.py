@@ -246,6 +246,7 @@ def test_seeds():
 
 THREADS = """
 import os, torch, relpos.torch
+torch.set_num_threads(1)  # so that PyTorch starts none as it makes tensors
 leaf = torch.randn(1, 8, 256, 64, requires_grad=True)
 x = grad_out = torch.ones(1, 8, 256, 64)
 
@@ -270,7 +271,6 @@ def backward():  # one gradient, that torch does not add to another by its threa
 def dropped():  # which Python prepares
     forward(dropout_p=0.5)
 
-torch.set_num_threads(1)
 out = forward()
 assert started(backward) == started(dropped) == 0
 for n, run in enumerate((forward, backward, dropped), 2):
