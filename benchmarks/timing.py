@@ -171,13 +171,14 @@ def alternate(
     *,
     first: Mapping[str, float] | None = None,
     kinds: Mapping[str, object] | None = None,
+    most_rounds: int = ROUNDS,
 ) -> dict[str, Samples]:
     """Return the samples of each work. Each round takes one of every work.
 
     `first` has the seconds of one call of each work, from which the calls of a sample
     are counted. If it is not given, each work is called once here. Works of equal
     `kinds` are compared, and after FEWEST_ROUNDS those far from the best of their kind
-    are left out; without `kinds` none is. The rounds end after ROUNDS of them, or when
+    are left out; without `kinds` none is. The rounds end after `most_rounds`, or when
     `budget` seconds are over. With several `threads`, those of one work are asleep
     before the next work is timed.
     """
@@ -204,6 +205,6 @@ def alternate(
             for name in far_off(first, kinds):
                 del running[name]
         is_late = count >= FEWEST_ROUNDS and perf_counter() > end
-        if count == ROUNDS or is_late:
+        if count == most_rounds or is_late:
             break
     return samples

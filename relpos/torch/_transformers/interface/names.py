@@ -59,6 +59,10 @@ REFUSED = {
 }
 
 
+#: Types of most arguments of a call, which are no caches.
+_USUAL = (torch.Tensor, int, float)
+
+
 def arguments_of(function: Callable[..., Any]) -> list[str]:
     """Return the names of the arguments of a method, without `self` and ``**kwargs``.
 
@@ -107,6 +111,8 @@ def check_methods(original: type, adapter: Any) -> None:
 
 def is_cache(value: Any) -> bool:
     """Return True for an object that keeps keys of earlier calls, of any class."""
+    if isinstance(value, _USUAL):
+        return False
     if hasattr(value, "get_seq_length"):
         return True
     return hasattr(value, "update") and not isinstance(value, Mapping | AbstractSet)
@@ -114,8 +120,7 @@ def is_cache(value: Any) -> bool:
 
 def check_terms(keywords: dict[str, Any], mask: torch.Tensor | None) -> None:
     """Raise for a cache under any name, and for what attention by relpos lacks."""
-    for name in sorted(keywords):
-        value = keywords[name]
+    for name, value in keywords.items():
         if value is None:
             continue
         if is_cache(value):

@@ -128,13 +128,18 @@ def attention_function(
         settings.update(picked_blocks(block_indices, module, query, lengths[1]))
         settings.update(ranges_of_documents(documents, lengths))
     is_grouped, sinks = query.shape[1] != key.shape[1], _sinks_of(s_aux, sinks)
-    scores = Scores(scale=scaling, enable_gqa=is_grouped, softcap=softcap, sinks=sinks)
-    run = Run(
-        dropout_p=dropout,
-        is_causal=is_causal,
-        query_offset=_offset_of(query_offset, is_causal, documents),
-        weighed=wants_weights(module, keywords),
-    )
+    scores: Scores = {
+        "scale": scaling,
+        "enable_gqa": is_grouped,
+        "softcap": softcap,
+        "sinks": sinks,
+    }
+    run: Run = {
+        "dropout_p": dropout,
+        "is_causal": is_causal,
+        "query_offset": _offset_of(query_offset, is_causal, documents),
+        "weighed": wants_weights(module, keywords),
+    }
     tokens = query, key, value
     if indices is None:
         out, weights = attend(*tokens, **scores, **run, **settings)
@@ -215,8 +220,8 @@ def _check_arguments(
 ) -> None:
     """Raise or warn of what relpos does not know, and of what it would need to know."""
     check_terms(keywords, attention_mask)
-    for name in sorted(keywords.keys() - WITHOUT_EFFECT):
-        if keywords[name] is not None:
+    for name, value in keywords.items():
+        if value is not None and name not in WITHOUT_EFFECT:
             warn(
                 f"{name}: attention by relpos does not know this argument, and leaves "
                 "it out"
