@@ -171,6 +171,7 @@ def alternate(
     *,
     first: Mapping[str, float] | None = None,
     kinds: Mapping[str, object] | None = None,
+    awake_seconds: float = AWAKE_SECONDS,
     most_rounds: int = ROUNDS,
 ) -> dict[str, Samples]:
     """Return the samples of each work. Each round takes one of every work.
@@ -179,8 +180,8 @@ def alternate(
     are counted. If it is not given, each work is called once here. Works of equal
     `kinds` are compared, and after FEWEST_ROUNDS those far from the best of their kind
     are left out; without `kinds` none is. The rounds end after `most_rounds`, or when
-    `budget` seconds are over. With several `threads`, those of one work are asleep
-    before the next work is timed.
+    `budget` seconds are over. With several `threads`, a call that is not timed wakes
+    those of a work, and `awake_seconds` after it they are asleep.
     """
     samples = {name: Samples() for name in works}
     if not first:
@@ -193,7 +194,7 @@ def alternate(
     for name, seconds in first.items():
         # a clock may read 0 for the shortest work
         calls[name] = math.ceil(SAMPLE_SECONDS / max(seconds, 1e-7))
-    idle_seconds = AWAKE_SECONDS if threads > 1 else 0.0
+    idle_seconds = awake_seconds if threads > 1 else 0.0
     end = perf_counter() + budget
     # `rounds` reads `running` anew for each round: what is deleted is timed no more.
     running = dict(works)

@@ -277,9 +277,14 @@ def timed(
     yardstick = fma_yardstick(setting.isa, "float32", setting.threads, setting.clock)
     for direction, method in DIRECTIONS.items():
         works = {way: getattr(call, method) for way, call in calls.items()}
-        # Threads need not be asleep before the next work, which has the same threads.
         samples = alternate(
-            works, yardstick, setting.clock, budget, most_rounds=setting.rounds
+            works,
+            yardstick,
+            setting.clock,
+            budget,
+            setting.threads,
+            awake_seconds=0.001,  # the works share the threads of PyTorch
+            most_rounds=setting.rounds,
         )
         for way in works:
             size = peaks[direction][way] if peaks else None
