@@ -44,7 +44,7 @@ def _torch_facts() -> dict[str, str]:
     if _recorded.RECORD is None:
         calls = f"prepared in Python, which takes longer ({_recorded.REASON})"
     if _team.REASON is not None:
-        threads = f"relpos's own, which wait for PyTorch's ({_team.REASON})"
+        threads = f"relpos's, as PyTorch's cannot be used ({_team.REASON})"
     return {"torch calls": calls, "torch threads": threads}
 
 

@@ -1,6 +1,6 @@
 /* parallel.c: the only threads. One static pool of plain pthreads: no OpenMP, because a
- * process forked after libgomp ran hangs at its next parallel region. A process that has
- * threads of OpenMP anyway, as PyTorch's, lends them (rp_set_team).
+ * process forked after libgomp ran hangs at its next parallel region. rp_set_team lends the
+ * threads of an OpenMP library that the process has anyway, as PyTorch's.
  *
  * Two mutexes. `job` is held by the one caller that has the pool, for the whole call, and
  * is only ever tried, never waited for: who does not get it runs serially, which covers
@@ -26,7 +26,8 @@
 enum {
     WORKER_STACK = 256 * 1024, /* frames are at most 16 KiB (a compiler error above) */
     POLL_NS = 50 * 1000 * 1000,
-    MOST_STEP = 64, /* units between two looks at the clock */
+    MOST_STEP = 64,                 /* units between two looks at the clock */
+    LATE_TEAM_NS = 2 * 1000 * 1000, /* much longer than it takes to wake the team */
 };
 
 /* ---- calls ----------------------------------------------------------------- */
@@ -39,6 +40,7 @@ typedef struct {
     atomic_int stop;
     int pooled;     /* its caller holds pool.job */
     int forked;     /* this is a child, which was forked during the call */
+    int64_t closed; /* when its last unit ended, of a team's call */
     fp_modes modes; /* of the caller, which every worker takes over */
 } rp_call;
 
@@ -58,6 +60,7 @@ static struct {
 static struct {
     _Atomic rp_run_team run; /* NULL: there is none */
     int (*_Atomic size)(void);
+    _Atomic int64_t calm_from; /* before it the pool runs calls: CPUs are short */
 } team;
 
 static pthread_once_t pool_once = PTHREAD_ONCE_INIT;
@@ -296,6 +299,7 @@ rp_set_team(rp_run_team run, int (*size)(void))
 {
     pthread_once(&pool_once, first_use); /* children have no team */
     atomic_store(&team.size, size);
+    atomic_store(&team.calm_from, 0);
     atomic_store(&team.run, run);
 }
 
@@ -308,6 +312,7 @@ member_main(void *call)
         close_call();
         if (current->forked)
             _longjmp(after_team, 1);
+        current->closed = monotonic_ns();
         return;
     }
     pthread_mutex_lock(&pool.m);
@@ -316,19 +321,33 @@ member_main(void *call)
     pthread_mutex_unlock(&pool.m);
 }
 
-/* Returns 0, and runs nothing, where there is no team of so many threads. */
+/* OpenMP waits for each member of a team, also for one that found no unit left. Where that
+ * takes long, other threads have the CPUs, and the pool, which waits for no worker that did
+ * not come, runs calls for some time. */
+static void
+look_for_late_members(const rp_call *call)
+{
+    int64_t now = monotonic_ns();
+    if (now - call->closed > LATE_TEAM_NS)
+        atomic_store(&team.calm_from, now + CROWDED_NS);
+}
+
+/* Returns 0, and runs nothing, where there is no team of so many threads, or a late one. */
 static int
 run_by_team(rp_call *call, int wanted)
 {
     rp_run_team run = atomic_load(&team.run);
-    if (run == NULL || atomic_load(&team.size)() <= wanted)
+    if (run == NULL || atomic_load(&team.size)() <= wanted ||
+        monotonic_ns() < atomic_load(&team.calm_from))
         return 0;
     pthread_mutex_lock(&pool.m);
     open_call(call, wanted);
     pthread_mutex_unlock(&pool.m);
     /* 0: as many threads as PyTorch's operations have, as each change ends or starts some */
-    if (_setjmp(after_team) == 0)
+    if (_setjmp(after_team) == 0) {
         run(member_main, call, 0, 0);
+        look_for_late_members(call);
+    }
     return 1;
 }
 

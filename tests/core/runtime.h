@@ -167,10 +167,13 @@ typedef struct {
     void *context;
 } member_t;
 
+static int late_us; /* of all members but the caller */
+
 static void *
 member_of_team(void *member)
 {
     const member_t *x = member;
+    usleep(late_us);
     x->body(x->context);
     return NULL;
 }
@@ -222,20 +225,46 @@ check_team_of(int threads)
            complain(threads > 1 && (x.workers & (x.workers - 1)) == 0, "a lone worker");
 }
 
+static void
+short_unit(void *context, int64_t unit, int worker)
+{
+    (void)context;
+    (void)unit;
+    (void)worker;
+}
+
+/* A team whose members come late is left alone for a while. */
+static int
+check_late_team(void)
+{
+    rp_set_team(run_team, team_size);
+    int before = teams;
+    late_us = 20000;
+    rp_parallel(2, short_unit, NULL, 2);
+    int is_wrong = complain(teams != before + 1, "the call of a late team");
+    late_us = 0;
+    rp_parallel(2, short_unit, NULL, 2);
+    is_wrong |= complain(teams != before + 1, "a call after that of a late team");
+    usleep(300000);
+    rp_parallel(2, short_unit, NULL, 2);
+    return is_wrong | complain(teams != before + 2, "a team that was late before");
+}
+
 /* Calls of more threads than the team has run by the pool, and so do those of forked
  * processes, whose call within the team is abandoned as any other. */
 static int
 check_team(void)
 {
     int is_wrong = 0;
-    rp_set_team(run_team, team_size);
     for (int threads = 1; threads <= TEAM + 1; threads++) {
         int before = teams;
+        rp_set_team(run_team, team_size); /* no member was late */
         is_wrong |= check_team_of(threads);
         int has_team = threads > 1 && threads <= TEAM;
         is_wrong |= complain(teams - before != has_team, "a call's team");
     }
     is_wrong |= check_fork();
+    is_wrong |= check_late_team();
     rp_set_team(NULL, team_size);
     int before = teams;
     is_wrong |= check_team_of(2);

@@ -286,7 +286,14 @@ assert next(iter(loader)).tolist() == [0, 0], "a worker has one thread"
 def test_threads_are_those_of_torch(child):
     if not Path("/proc/self/task").is_dir():
         pytest.skip("threads are counted where the system lists them")
-    child(THREADS)
+    for tries in range(8):  # where CPUs are short, own threads may take over
+        try:
+            child(THREADS)
+        except AssertionError:
+            if tries == 7:
+                raise
+        else:
+            break
 
 
 @pytest.mark.parametrize("name", ["query", "rel_key", "labels", "key_lengths"])
