@@ -38,10 +38,10 @@ typedef struct {
     int64_t units;
     _Atomic int64_t next; /* first unit that nobody has claimed */
     atomic_int stop;
-    int pooled;     /* its caller holds pool.job */
-    int forked;     /* this is a child, which was forked during the call */
-    int64_t closed; /* when its last unit ended, of a team's call */
-    fp_modes modes; /* of the caller, which every worker takes over */
+    int pooled; /* its caller holds pool.job */
+    int forked; /* this is a child, which was forked during the call */
+    int64_t opened, began, ended; /* of a team's call: it, and its caller's units */
+    fp_modes modes;               /* of the caller, which every worker takes over */
 } rp_call;
 
 static struct {
@@ -308,11 +308,12 @@ static void
 member_main(void *call)
 {
     if (current == call) {
+        current->began = monotonic_ns();
         run_units(call, 0);
+        current->ended = monotonic_ns();
         close_call();
         if (current->forked)
             _longjmp(after_team, 1);
-        current->closed = monotonic_ns();
         return;
     }
     pthread_mutex_lock(&pool.m);
@@ -321,14 +322,15 @@ member_main(void *call)
     pthread_mutex_unlock(&pool.m);
 }
 
-/* OpenMP waits for each member of a team, also for one that found no unit left. Where that
- * takes long, other threads have the CPUs, and the pool, which waits for no worker that did
- * not come, runs calls for some time. */
+/* OpenMP waits for each member of a team as it starts and as it ends, also for one that found
+ * no unit left. Where that takes long, and longer than the caller's own units, other threads
+ * have the CPUs: the pool, which waits for no worker that did not come, then runs calls. */
 static void
 look_for_late_members(const rp_call *call)
 {
-    int64_t now = monotonic_ns();
-    if (now - call->closed > LATE_TEAM_NS)
+    int64_t now = monotonic_ns(), own = call->ended - call->began;
+    int64_t wait = now - call->opened - own;
+    if (wait > LATE_TEAM_NS && wait > own)
         atomic_store(&team.calm_from, now + CROWDED_NS);
 }
 
@@ -337,8 +339,9 @@ static int
 run_by_team(rp_call *call, int wanted)
 {
     rp_run_team run = atomic_load(&team.run);
+    call->opened = monotonic_ns();
     if (run == NULL || atomic_load(&team.size)() <= wanted ||
-        monotonic_ns() < atomic_load(&team.calm_from))
+        call->opened < atomic_load(&team.calm_from))
         return 0;
     pthread_mutex_lock(&pool.m);
     open_call(call, wanted);
