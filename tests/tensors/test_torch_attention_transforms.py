@@ -245,7 +245,9 @@ def test_seeds():
 
 
 THREADS = """
-import os, torch, relpos.torch
+import os, torch
+del torch._C.__file__  # so that PyTorch's threads, whose number it sets, run no call
+import relpos.torch
 torch.set_num_threads(1)  # so that PyTorch starts none as it makes tensors
 leaf = torch.randn(1, 8, 256, 64, requires_grad=True)
 x = grad_out = torch.ones(1, 8, 256, 64)
@@ -286,14 +288,7 @@ assert next(iter(loader)).tolist() == [0, 0], "a worker has one thread"
 def test_threads_are_those_of_torch(child):
     if not Path("/proc/self/task").is_dir():
         pytest.skip("threads are counted where the system lists them")
-    for tries in range(8):  # where CPUs are short, own threads may take over
-        try:
-            child(THREADS)
-        except AssertionError:
-            if tries == 7:
-                raise
-        else:
-            break
+    child(THREADS)
 
 
 @pytest.mark.parametrize("name", ["query", "rel_key", "labels", "key_lengths"])
