@@ -210,7 +210,7 @@ team_unit(void *context, int64_t unit, int worker)
     atomic_fetch_or(&x->workers, 1 << worker);
     if (worker < 0 || worker >= x->threads)
         x->is_wrong = 1;
-    usleep(100);
+    usleep(500); /* in which the others start */
 }
 
 /* Returns 1 if a unit runs never or twice, or by a worker that the call has no room for. */
