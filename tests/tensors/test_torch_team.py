@@ -147,6 +147,18 @@ def test_many_python_threads_at_once():
 
 # ---- forks and signals -------------------------------------------------------------
 
+# The end of a script: its child `pid` ends, and found no fault.
+WAIT = """for _ in range(3000):
+    waited, status = os.waitpid(pid, os.WNOHANG)
+    if waited:
+        break
+    time.sleep(0.01)
+else:
+    os.kill(pid, signal.SIGKILL)
+    raise AssertionError("the child hangs")
+assert status == 0, status
+"""
+
 FORK = f"""{PROBLEM}
 want, gradients_want = compute(num_threads=1), gradients(num_threads=1)
 (USE)()
@@ -156,15 +168,7 @@ if pid == 0:  # PyTorch's own operations on its threads would hang here
     right = torch.equal(found, want)
     right = right and same(gradients(num_threads=2), gradients_want)
     os._exit(0 if right else 1)
-for _ in range(2000):
-    waited, status = os.waitpid(pid, os.WNOHANG)
-    if waited:
-        break
-    time.sleep(0.01)
-else:
-    os.kill(pid, signal.SIGKILL)
-    raise AssertionError("the child hangs")
-assert status == 0, status
+{WAIT}
 assert torch.equal(compute(), want)
 """
 
@@ -174,7 +178,7 @@ def test_a_forked_child_computes(child, use):
     child(FORK.replace("USE", use), "-W", "ignore::DeprecationWarning")
 
 
-IMPORTED_LATER = """
+IMPORTED_LATER = f"""
 import os, signal, time
 import torch
 PARENT
@@ -188,15 +192,7 @@ if pid == 0:
     found = relpos.torch.attention(x, x, x, num_threads=2)
     right = torch.equal(found, relpos.torch.attention(x, x, x, num_threads=1))
     os._exit(0 if right and "forked" in _team.REASON else 1)
-for _ in range(3000):
-    waited, status = os.waitpid(pid, os.WNOHANG)
-    if waited:
-        break
-    time.sleep(0.01)
-else:
-    os.kill(pid, signal.SIGKILL)
-    raise AssertionError("the child hangs")
-assert status == 0, status
+{WAIT}
 """
 
 
