@@ -3,8 +3,23 @@
 
 #include "../runtime/symbols.h"
 
+/* Lends the threads of the OpenMP library that `library` is, or needs; returns 0 if there is
+ * none. */
+static int
+use_team_of(void *library)
+{
+    rp_run_team run;
+    int (*size)(void);
+    if (library == NULL || !find_symbol(library, "GOMP_parallel", &run) ||
+        !find_symbol(library, "omp_get_max_threads", &size))
+        return 0;
+    rp_set_team(run, size);
+    return 1;
+}
+
 /* Takes the path of a library that is loaded, and has the OpenMP library among those that it
- * needs, or that they need. */
+ * needs, or that they need. It calls another one if the whole process sees that, as with
+ * LD_PRELOAD. */
 PyObject *
 py_use_team(PyObject *Py_UNUSED(module), PyObject *value)
 {
@@ -13,13 +28,10 @@ py_use_team(PyObject *Py_UNUSED(module), PyObject *value)
         return NULL;
     dlerror();
     void *library = dlopen(PyBytes_AS_STRING(path), RTLD_LAZY | RTLD_NOLOAD);
-    rp_run_team run;
-    int (*size)(void);
-    if (library != NULL && find_symbol(library, "GOMP_parallel", &run) &&
-        find_symbol(library, "omp_get_max_threads", &size)) {
-        rp_set_team(run, size); /* the library stays open */
+    if (use_team_of(library)) {
+        use_team_of(dlopen(NULL, RTLD_LAZY));
         Py_DECREF(path);
-        Py_RETURN_NONE;
+        Py_RETURN_NONE; /* the libraries stay open */
     }
     const char *reason = dlerror();
     PyErr_Format(PyExc_OSError, "%s: %s", PyBytes_AS_STRING(path),

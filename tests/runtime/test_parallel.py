@@ -9,6 +9,7 @@ import time
 
 import numpy as np
 import pytest
+from forks import forked_inside
 from many_threads import at_once
 
 import relpos
@@ -169,44 +170,11 @@ for depth in range(3):
     child(script, "-W", "ignore::DeprecationWarning")
 
 
-FORKED_INSIDE = """
-import os, signal, time
-import numpy as np
+PREPARED = """import numpy as np
 import relpos
 
 x = np.ones((8, 30_000, 64), np.float32)
-relpos.set_num_threads(8)
-
-def fork(*_):
-    global pid
-    pid = os.fork()
-
-def child_of(seconds):
-    global pid
-    pid = None
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    raised = ""
-    try:
-        found = CALL()
-    except RuntimeError as error:
-        raised = str(error)
-    while pid is None:
-        time.sleep(0.001)
-    if pid == 0:
-        right = "forked inside" in raised if raised else np.array_equal(found, want)
-        os._exit(bool(raised) if right else 2)
-    assert not raised and np.array_equal(found, want)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-signal.signal(signal.SIGALRM, fork)
-want, took, codes = CALL(), 1, []
-while 1 not in codes and len(codes) < 1000:
-    start = time.monotonic()
-    CALL()
-    took = min(took, time.monotonic() - start)
-    codes.append(child_of(took * (len(codes) % 20 + 1) / 20))
-assert 1 in codes and set(codes) <= {0, 1}, codes
-"""
+relpos.set_num_threads(8)"""
 
 
 @pytest.mark.few(2)
@@ -220,7 +188,7 @@ assert 1 in codes and set(codes) <= {0, 1}, codes
 )
 def test_a_child_forked_inside_a_call_raises(child, call):
     """A signal's handler forks: the threads that share the call's work stay behind."""
-    script = FORKED_INSIDE.replace("CALL()", call)
+    script = forked_inside(PREPARED, call=call, later=call, same="np.array_equal")
     child(script, "-W", "ignore::DeprecationWarning")
 
 

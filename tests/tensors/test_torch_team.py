@@ -11,6 +11,7 @@ import time
 
 import pytest
 import torch
+from forks import forked_inside
 from many_threads import at_once
 
 import relpos.torch
@@ -72,6 +73,43 @@ assert len(threads() - before) == 3
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc lists threads")
 def test_calls_start_the_threads_of_pytorch_unless_they_need_more(child):
     child(THREADS)
+
+
+COUNTED = """
+int regions;
+int omp_get_max_threads(void) { return 2; }
+void GOMP_parallel(void (*body)(void *), void *data, unsigned size, unsigned flags)
+{
+    (void)size, (void)flags;
+    regions++;
+    body(data); /* the other thread never comes */
+}
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="LD_PRELOAD is of Linux")
+def test_a_library_that_is_loaded_before_pytorchs_runs_the_calls(tmp_path):
+    """For example, LD_PRELOAD names libiomp5, whose functions PyTorch then calls."""
+    source, library = tmp_path / "counted.c", tmp_path / "counted.so"
+    source.write_text(COUNTED)
+    compiler = os.environ.get("CC") or "cc"
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", "-o", str(library), str(source)], check=True
+    )
+    script = f"""{PROBLEM}
+import ctypes
+regions = ctypes.c_int.in_dll(ctypes.CDLL({str(library)!r}), "regions")
+torch.ones(1 << 20) + 1
+of_pytorch = regions.value
+assert of_pytorch
+found = compute()
+assert regions.value > of_pytorch
+assert torch.equal(found, compute(num_threads=1))
+"""
+    environment = {**os.environ, "LD_PRELOAD": str(library)}
+    subprocess.run(
+        [sys.executable, "-c", script], env=environment, cwd=tmp_path, check=True
+    )
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc lists threads")
@@ -203,50 +241,16 @@ def test_an_import_in_a_forked_child_leaves_pytorchs_threads_alone(child, parent
     child(script, "-W", "ignore::DeprecationWarning")
 
 
-FORKED_INSIDE = """
-import os, signal, time
-import torch
+FORKED_INSIDE = forked_inside(
+    """import torch
 import relpos.torch
 
 torch.set_num_threads(2)
-x = torch.ones(8, 4000, 64)  # signals are looked for each 50 ms
-
-def call():
-    return relpos.torch.attention(x, x, x)
-
-def fork(*_):
-    global pid
-    pid = os.fork()
-
-def child_of(seconds):
-    global pid
-    pid = None
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    raised = ""
-    try:
-        found = call()
-    except RuntimeError as error:
-        raised = str(error)
-    while pid is None:
-        time.sleep(0.001)
-    if pid == 0:
-        if raised:  # a later call runs
-            found = relpos.torch.attention(x, x, x, num_threads=2)
-        right = "forked inside" in raised or not raised
-        right = right and (found.numpy() == want.numpy()).all()
-        os._exit(bool(raised) if right else 2)
-    assert not raised and torch.equal(found, want)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-signal.signal(signal.SIGALRM, fork)
-want, took, codes = call(), 1, []
-while 1 not in codes and len(codes) < 1000:
-    start = time.monotonic()
-    call()
-    took = min(took, time.monotonic() - start)
-    codes.append(child_of(took * (len(codes) % 20 + 1) / 20))
-assert 1 in codes and set(codes) <= {0, 1}, codes
-"""
+x = torch.ones(8, 4000, 64)  # signals are looked for each 50 ms""",
+    call="relpos.torch.attention(x, x, x)",
+    later="relpos.torch.attention(x, x, x, num_threads=2)",
+    same="torch.equal",
+)
 
 
 def test_a_child_forked_inside_a_call_raises_and_computes_later(child):
