@@ -13,7 +13,12 @@ from relpos.torch._transformers.interface.names import (
     check_known,
     check_terms,
 )
-from relpos.torch._transformers.interface.registry import NAME, Terms, attend
+from relpos.torch._transformers.interface.registry import (
+    NAME,
+    Terms,
+    WithTerms,
+    attend,
+)
 from relpos.torch.nn._layer import join_heads, split_heads
 
 
@@ -125,7 +130,7 @@ class Caching(Swapped):
         return one_cache(cache, former)
 
 
-class Decoding(Caching, Masked):
+class Decoding(Caching, Masked, WithTerms):
     """A decoder whose bias by relative position may be empty."""
 
     is_causal = True

@@ -8,7 +8,7 @@ import torch
 
 from relpos.torch._transformers.adapters.base import Asking, Caching, Swapped
 from relpos.torch._transformers.adapters.table import replaces
-from relpos.torch._transformers.interface.registry import Terms
+from relpos.torch._transformers.interface.registry import Terms, WithTerms
 
 
 @replaces("inkling.InklingRelativeLogits")
@@ -40,7 +40,7 @@ class _Counted:
 
 
 @replaces("inkling.InklingAttention")
-class _InklingAttention(Caching, Asking):
+class _InklingAttention(Caching, Asking, WithTerms):
     """Inkling's attention by `position_query` and a table by distance."""
 
     def forward(

@@ -9,7 +9,7 @@ import torch
 from relpos.torch._transformers.adapters.base import Asking, Caching, Swapped
 from relpos.torch._transformers.adapters.inkling import offset_in, terms_of_curves
 from relpos.torch._transformers.adapters.table import replaces
-from relpos.torch._transformers.interface.registry import Terms
+from relpos.torch._transformers.interface.registry import Terms, WithTerms
 
 #: The version of transformers with this attention, which has a sink for each query.
 SINCE = 5, 24
@@ -33,7 +33,7 @@ class _Inkling2RelativePositionBias(Swapped):
         return rows
 
 
-class _Inkling2Attention(Caching, Asking):
+class _Inkling2Attention(Caching, Asking, WithTerms):
     """Attention by `position_query`, a table by distance and sinks of queries."""
 
     def handed_on(

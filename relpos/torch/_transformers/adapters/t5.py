@@ -13,12 +13,12 @@ from relpos.torch._transformers.adapters.base import (
     tokens_before,
 )
 from relpos.torch._transformers.adapters.table import replaces
-from relpos.torch._transformers.interface.registry import Terms
+from relpos.torch._transformers.interface.registry import Terms, WithTerms
 from relpos.torch.nn._positions import t5_buckets
 
 
 @replaces("t5.T5Attention", "mt5.MT5Attention")
-class _T5Attention(Caching, Asking):
+class _T5Attention(Caching, Asking, WithTerms):
     """Attention of T5 by buckets and `rel_bias`, which layers pass as position_bias."""
 
     def prepare(self) -> Attributes:

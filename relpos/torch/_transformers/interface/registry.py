@@ -16,6 +16,7 @@ from transformers.utils.output_capturing import _active_collector
 from relpos._text import amount
 from relpos._warn import warn
 from relpos.torch import attention, attention_interface, graph_attention
+from relpos.torch._attention import AttentionOutput
 from relpos.torch._transformers.interface.names import (
     INSTALLED,
     WITHOUT_EFFECT,
@@ -40,6 +41,14 @@ class Terms(_positions.Terms, total=False):
     query_offset: int
 
 
+class WithTerms:
+    """A module that was swapped, and makes `Terms` of its table."""
+
+    def position_terms(self, table: torch.Tensor) -> Terms:
+        """Return the table as arguments of attention."""
+        raise NotImplementedError
+
+
 class DenseTerms(TypedDict, total=False):
     """Keywords of `attention` for a bias of every pair and a mask."""
 
@@ -57,12 +66,12 @@ class Scores(TypedDict):
 
 
 class Run(TypedDict):
-    """Keywords of `attend` that `graph_attention` lacks."""
+    """Keywords of `attention` that `graph_attention` lacks."""
 
     dropout_p: float
     is_causal: bool
     query_offset: int | None
-    weighed: bool
+    return_weights: bool
 
 
 #: The name in both registries.
@@ -107,45 +116,48 @@ def attention_function(
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Compute attention of (B, H, L, D) for a module of a model, (B, L, H, Dv).
 
-    A module that `replace_attention` swapped has a method `position_terms`, which makes
-    arguments of the table that it gets as `position_bias`. `indices` (B, Lq, k) are the
-    keys that each query attends to, picked by the model, and `block_indices`
-    (B, G, Lq, n) are blocks of keys.
+    A module that `replace_attention` swapped may be one of `WithTerms`, whose table
+    comes as `position_bias`. `indices` (B, Lq, k) are the keys that each query attends
+    to, picked by the model, and `block_indices` (B, G, Lq, n) are blocks of keys.
     """
-    terms: Any = getattr(type(module), "position_terms", None)
-    _check_arguments(module, keywords, attention_mask, terms is None, query_offset)
-    lengths, has_mask = (query.shape[2], key.shape[2]), attention_mask is not None
+    has_terms = isinstance(module, WithTerms)
+    _check_arguments(module, keywords, attention_mask, has_terms, query_offset)
+    of_query, of_key = query.shape, key.shape  # each is made anew
+    keys = of_key[2]
+    lengths, has_mask = (of_query[2], keys), attention_mask is not None
     is_causal = not has_mask and _hides_future(module, is_causal, lengths)
     documents = _documents_of(cu_seq_lens_q, cu_seq_lens_k, lengths, has_mask)
     settings: dict[str, Any] = {"attn_mask": attention_mask, "cu_seqlens": documents}
-    if terms is not None:
-        settings.update(terms(module, position_bias))
+    if has_terms:
+        settings.update(module.position_terms(position_bias))
     elif position_bias is not None:
         settings.update(_with_bias(position_bias, attention_mask, lengths, documents))
     if sliding_window is not None and not has_mask:
-        settings["window"] = _window_of(module, sliding_window, is_causal, lengths[1])
+        settings["window"] = _window_of(module, sliding_window, is_causal, keys)
     if block_indices is not None:
-        settings.update(picked_blocks(block_indices, module, query, lengths[1]))
+        settings.update(picked_blocks(block_indices, module, query, keys))
         settings.update(ranges_of_documents(documents, lengths))
-    is_grouped, sinks = query.shape[1] != key.shape[1], _sinks_of(s_aux, sinks)
     scores: Scores = {
         "scale": scaling,
-        "enable_gqa": is_grouped,
+        "enable_gqa": of_query[1] != of_key[1],
         "softcap": softcap,
-        "sinks": sinks,
+        "sinks": _sinks_of(s_aux, sinks),
     }
     run: Run = {
         "dropout_p": dropout,
         "is_causal": is_causal,
         "query_offset": _offset_of(query_offset, is_causal, documents),
-        "weighed": wants_weights(module, keywords),
+        "return_weights": wants_weights(module, keywords),
     }
     tokens = query, key, value
+    result: Any
     if indices is None:
-        out, weights = attend(*tokens, **scores, **run, **settings)
+        result = attention(*tokens, **scores, **run, **settings)
     else:
         has_bias = settings["attn_mask"] is not attention_mask
-        out, weights = _attend_to(indices, tokens, scores, run, settings, has_bias)
+        result = _attend_to(indices, tokens, scores, run, settings, has_bias)
+    weighed = run["return_weights"]
+    out, weights = (result.out, result.weights) if weighed else (result, None)
     return out.transpose(1, 2).contiguous(), weights
 
 
@@ -192,8 +204,8 @@ def _attend_to(
     run: Run,
     settings: dict[str, Any],
     has_bias: bool,
-) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Return out and weights of queries that attend to their picks.
+) -> torch.Tensor | AttentionOutput:
+    """Return what `attention` returns of queries that attend to their picks.
 
     `has_bias`: the mask is not that of the model, but one with a bias in it.
     """
@@ -202,20 +214,20 @@ def _attend_to(
     check_indices(indices, query, keys)
     picks = None
     # what `graph_attention` lacks
-    has_more = run["dropout_p"] or run["weighed"] or run["query_offset"] or has_bias
-    if not has_more and _has_mask_alone(settings):
+    has_more = run["dropout_p"] or run["return_weights"] or run["query_offset"]
+    if not (has_more or has_bias) and _has_mask_alone(settings):
         picks = visible_picks(indices, mask, run["is_causal"], keys)
     if picks is not None:
-        return graph_attention(*tokens, key_indices=picks, **scores), None
+        return graph_attention(*tokens, key_indices=picks, **scores)
     settings["attn_mask"] = as_mask(indices, mask, keys)
-    return attend(*tokens, **scores, **run, **settings)
+    return attention(*tokens, **scores, **run, **settings)
 
 
 def _check_arguments(
     module: torch.nn.Module,
     keywords: dict[str, Any],
     attention_mask: torch.Tensor | None,
-    is_original: bool,
+    has_terms: bool,
     query_offset: int | None,
 ) -> None:
     """Raise or warn of what relpos does not know, and of what it would need to know."""
@@ -228,7 +240,7 @@ def _check_arguments(
             )
     # The table of a swapped module needs the positions of the queries, which only
     # query_offset tells.
-    if not is_original and query_offset is None:
+    if has_terms and query_offset is None:
         raise ValueError(
             f"query_offset: got None; expected that of {type(module).__name__}, "
             f"whose original in {INSTALLED} hands on no arguments"
