@@ -89,6 +89,13 @@ def test_all_runs_the_thorough_stages_too(run):
     assert "5 passed" in done.stdout
 
 
+def test_all_leaves_out_a_stage_if_another_does_more(tmp_path, run):
+    with (tmp_path / ".ci" / "stages").open("a") as file:
+        file.write("wider slow reads\n")
+    assert "3 passed" not in run("--all").stdout
+    assert "3 passed" in run().stdout
+
+
 def test_two_stages_run_at_a_time_and_an_alone_one_by_itself(tmp_path, run):
     stages = """
 prepare() { :; }
@@ -146,6 +153,7 @@ declare -a names=(); declare -A needs daily
 thorough() { names+=("$1"); needs[$1]=$3; [ -z "$3" ] || [ -n "${needs[$3]+x}" ]; }
 stage() { thorough "$@"; [ -z "$3" ] || [ -n "${daily[$3]+x}" ]; daily[$1]=1; }
 alone() { "$@"; }
+wider() { [ -n "${needs[$1]+x}" ] && [ -n "${daily[$2]+x}" ]; }
 set -e; . .ci/stages
 for name in "${names[@]}"; do declare -F "stage_$name"; done
 """
