@@ -17,9 +17,8 @@ use_team_of(void *library)
     return 1;
 }
 
-/* Takes the path of a library that is loaded, and has the OpenMP library among those that it
- * needs, or that they need. It calls another one if the whole process sees that, as with
- * LD_PRELOAD. */
+/* Takes the path of a library that is loaded. One of the libraries that it needs, or that
+ * these need, has to be the OpenMP library. */
 PyObject *
 py_use_team(PyObject *Py_UNUSED(module), PyObject *value)
 {
@@ -29,6 +28,8 @@ py_use_team(PyObject *Py_UNUSED(module), PyObject *value)
     dlerror();
     void *library = dlopen(PyBytes_AS_STRING(path), RTLD_LAZY | RTLD_NOLOAD);
     if (use_team_of(library)) {
+        /* The linker looks for the library's functions in those that the whole process sees
+         * first, as LD_PRELOAD names them: an OpenMP library there runs PyTorch's threads. */
         use_team_of(dlopen(NULL, RTLD_LAZY));
         Py_DECREF(path);
         Py_RETURN_NONE; /* the libraries stay open */
