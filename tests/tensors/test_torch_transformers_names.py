@@ -386,6 +386,31 @@ def test_the_registered_function_refuses_caches(argument, cache):
     registry.attention_function(module, x, x, x, None, **more)
 
 
+TOKENS = ("query", "key", "value")
+X = torch.randn(2, 4, 5, 8)
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "changed"),
+    [
+        (TypeError, "module: got NoneType; expected a torch", {"module": None}),
+        (TypeError, "query: got list; expected a tensor", {"query": [1.0]}),
+        (TypeError, "key: got an array of dtype float32", {"key": X.numpy()}),
+        (TypeError, "value: got NoneType; expected a tensor", {"value": None}),
+        (ValueError, r"query: got shape \(\); expected \(B, H", {"query": X.sum()}),
+        # the axis of entries would be read as that of keys, and hide no key
+        (ValueError, r"query: got shape \(4, 5, 8\)", dict.fromkeys(TOKENS, X[0])),
+        (ValueError, r"key: got shape \(1, 2, 4, 5, 8\)", {"key": X[None]}),
+    ],
+)
+def test_the_registered_function_refuses_other_tensors(error, message, changed):
+    arguments = {"module": torch.nn.Module(), **dict.fromkeys(TOKENS, X), **changed}
+    with pytest.raises(error, match=f"^{message}"):
+        rt.attention_interface(
+            **arguments, attention_mask=None, is_causal=True, sliding_window=5
+        )
+
+
 def test_a_swapped_module_has_to_hand_on_its_offset():
     attend = attention_of("T5Attention")
     x = torch.ones(1, 3, 5, 8)

@@ -118,6 +118,8 @@ def attention_interface(
     ------
     ImportError
         If transformers is not installed.
+    TypeError
+        `module` is no Module, or `query`, `key` or `value` is no Tensor.
     ValueError
         An argument would change the result and has no counterpart in `attention`, or a
         shape does not fit.

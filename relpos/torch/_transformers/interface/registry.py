@@ -13,10 +13,12 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.masking_utils import sdpa_mask
 from transformers.utils.output_capturing import _active_collector
 
+from relpos._checks import kind_of
 from relpos._text import amount
 from relpos._warn import warn
 from relpos.torch import attention, attention_interface, graph_attention
 from relpos.torch._attention import AttentionOutput
+from relpos.torch._functions import check_tensors
 from relpos.torch._transformers.interface.names import (
     INSTALLED,
     WITHOUT_EFFECT,
@@ -122,7 +124,7 @@ def attention_function(
     """
     has_terms = isinstance(module, WithTerms)
     _check_arguments(module, keywords, attention_mask, has_terms, query_offset)
-    of_query, of_key = query.shape, key.shape  # each is made anew
+    of_query, of_key = _shapes_of(query, key)
     keys = of_key[2]
     lengths, has_mask = (of_query[2], keys), attention_mask is not None
     is_causal = not has_mask and _hides_future(module, is_causal, lengths)
@@ -159,6 +161,26 @@ def attention_function(
     weighed = run["return_weights"]
     out, weights = (result.out, result.weights) if weighed else (result, None)
     return out.transpose(1, 2).contiguous(), weights
+
+
+def _shapes_of(query: torch.Tensor, key: torch.Tensor) -> tuple[torch.Size, torch.Size]:
+    """Return the shapes of queries and keys, each of four axes.
+
+    With another number of axes, lengths would be read from the axes of heads or of
+    entries, and a window or a causal mask would be left out.
+    """
+    if not (isinstance(query, torch.Tensor) and isinstance(key, torch.Tensor)):
+        check_tensors({"query": query, "key": key})
+    of_query, of_key = query.shape, key.shape  # each is made anew
+    if len(of_query) != 4:
+        raise ValueError(
+            f"query: got shape {tuple(of_query)}; expected (B, H, Lq, D), four axes"
+        )
+    if len(of_key) != 4:
+        raise ValueError(
+            f"key: got shape {tuple(of_key)}; expected (B, Hk, Lk, D), four axes"
+        )
+    return of_query, of_key
 
 
 def _hides_future(
@@ -231,6 +253,8 @@ def _check_arguments(
     query_offset: int | None,
 ) -> None:
     """Raise or warn of what relpos does not know, and of what it would need to know."""
+    if not isinstance(module, torch.nn.Module):
+        raise TypeError(f"module: got {kind_of(module)}; expected a torch.nn.Module")
     check_terms(keywords, attention_mask)
     for name, value in keywords.items():
         if value is not None and name not in WITHOUT_EFFECT:
