@@ -401,6 +401,7 @@ X = torch.randn(2, 4, 5, 8)
         # the axis of entries would be read as that of keys, and hide no key
         (ValueError, r"query: got shape \(4, 5, 8\)", dict.fromkeys(TOKENS, X[0])),
         (ValueError, r"key: got shape \(1, 2, 4, 5, 8\)", {"key": X[None]}),
+        (ValueError, r"value: got shape \(1, 2, 4, 5, 8\)", {"value": X[None]}),
     ],
 )
 def test_the_registered_function_refuses_other_tensors(error, message, changed):

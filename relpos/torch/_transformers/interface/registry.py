@@ -18,7 +18,6 @@ from relpos._text import amount
 from relpos._warn import warn
 from relpos.torch import attention, attention_interface, graph_attention
 from relpos.torch._attention import AttentionOutput
-from relpos.torch._functions import check_tensors
 from relpos.torch._transformers.interface.names import (
     INSTALLED,
     WITHOUT_EFFECT,
@@ -82,6 +81,13 @@ NAME = "relpos"
 #: Arguments of the function that makes masks, and the dtype of those of eager code.
 _OF_MASKS = {*inspect.signature(sdpa_mask).parameters, "dtype"}
 
+#: Tensors of the registered function, and the shape of each.
+_SHAPES = {
+    "query": "(B, H, Lq, D)",
+    "key": "(B, Hk, Lk, D)",
+    "value": "(B, Hk, Lk, Dv)",
+}
+
 
 def register() -> None:
     """Add the attention and the mask function, and inspect models from now on."""
@@ -124,7 +130,9 @@ def attention_function(
     """
     has_terms = isinstance(module, WithTerms)
     _check_arguments(module, keywords, attention_mask, has_terms, query_offset)
-    of_query, of_key = _shapes_of(query, key)
+    tokens = query, key, value
+    _check_tokens(*tokens)
+    of_query, of_key = query.shape, key.shape  # each is made anew
     keys = of_key[2]
     lengths, has_mask = (of_query[2], keys), attention_mask is not None
     is_causal = not has_mask and _hides_future(module, is_causal, lengths)
@@ -151,7 +159,6 @@ def attention_function(
         "query_offset": _offset_of(query_offset, is_causal, documents),
         "return_weights": wants_weights(module, keywords),
     }
-    tokens = query, key, value
     result: Any
     if indices is None:
         result = attention(*tokens, **scores, **run, **settings)
@@ -163,24 +170,19 @@ def attention_function(
     return out.transpose(1, 2).contiguous(), weights
 
 
-def _shapes_of(query: torch.Tensor, key: torch.Tensor) -> tuple[torch.Size, torch.Size]:
-    """Return the shapes of queries and keys, each of four axes.
+def _check_tokens(*tokens: torch.Tensor) -> None:
+    """Raise for queries, keys or values that are not tensors of four axes.
 
     With another number of axes, lengths would be read from the axes of heads or of
     entries, and a window or a causal mask would be left out.
     """
-    if not (isinstance(query, torch.Tensor) and isinstance(key, torch.Tensor)):
-        check_tensors({"query": query, "key": key})
-    of_query, of_key = query.shape, key.shape  # each is made anew
-    if len(of_query) != 4:
-        raise ValueError(
-            f"query: got shape {tuple(of_query)}; expected (B, H, Lq, D), four axes"
-        )
-    if len(of_key) != 4:
-        raise ValueError(
-            f"key: got shape {tuple(of_key)}; expected (B, Hk, Lk, D), four axes"
-        )
-    return of_query, of_key
+    for name, x in zip(_SHAPES, tokens, strict=True):
+        if not isinstance(x, torch.Tensor):
+            raise TypeError(f"{name}: got {kind_of(x)}; expected a tensor")
+        if x.ndim != 4:
+            raise ValueError(
+                f"{name}: got shape {tuple(x.shape)}; expected {_SHAPES[name]}"
+            )
 
 
 def _hides_future(
